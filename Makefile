@@ -54,8 +54,8 @@ test: $(DEV_STAMP) ## every gate: format, lint, types, tests
 	@$(MAKE) --no-print-directory -j 2 lint types
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(if $(COVERAGE),--cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE_FLOOR)) $(PYTEST_ARGS)
 
-coverage: ## what the CI runs: `make test` with coverage and its floor, and scenes on all stores in all modes
-	@COVERAGE=1 GREENROOM_CHAOS=product $(MAKE) --no-print-directory test
+coverage: ## what the CI runs: `make test` with coverage and its floor, and each scene on each store and in each mode
+	@COVERAGE=1 GREENROOM_CHAOS=cover $(MAKE) --no-print-directory test
 
 lint: $(DEV_STAMP) ## ruff and flake8-async
 	$(PY) -m ruff format --check .

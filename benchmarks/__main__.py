@@ -25,6 +25,7 @@ NAMES = (
     "cancelling",
     "engine",
     "permission",
+    "dialects",
     "workspaces",
     "kernel",
     "gateway_fanout",

@@ -28,18 +28,18 @@ async def _work(place: Path, files: int) -> dict[str, float]:
     workspaces = await gr.ext.open_workspaces([gr.ext.Workspace("shop", place / "shop")], state=place / "state")
     began = time.perf_counter()
     worktree = await workspaces.worktree("shop", "t")
-    begun = time.perf_counter()
+    worktree_at = time.perf_counter()
     _write(worktree.path, files, "changed\n")
-    changed = time.perf_counter()
+    change_at = time.perf_counter()
     proposal = await worktree.propose()
-    proposed = time.perf_counter()
+    proposal_at = time.perf_counter()
     if proposal is None or len(proposal.files) != files:
         raise RuntimeError("the proposal lacks files")
     result = await worktree.apply(proposal.id)
-    applied = time.perf_counter()
+    apply_at = time.perf_counter()
     if len(result.files) != files:
         raise RuntimeError("the apply lacks files")
-    return {"begin": begun - began, "propose": proposed - changed, "apply": applied - proposed}
+    return {"begin": worktree_at - began, "propose": proposal_at - change_at, "apply": apply_at - proposal_at}
 
 
 def _case() -> Case:

@@ -2,9 +2,10 @@
 
     pytest --seed 7          another seed for everything that draws lots (default: GREENROOM_SEED, else a fixed number)
     pytest --fast            without the tests that are marked slow
-    GREENROOM_CHAOS=product  scenes run on all stores in all modes; default: a seeded sample (support/covering.py)
-    GREENROOM_CHAOS=full     besides, all cases of the tests beside scenes, sweeps visit every point, and Hypothesis
-                             tries many more examples
+    GREENROOM_CHAOS=cover    each case of a scene runs on each store and in each mode; default: a seeded sample
+                             (support/covering.py)
+    GREENROOM_CHAOS=full     all scenes on all stores in all modes, all cases of the other tests, sweeps visit every
+                             point, and Hypothesis tries many more examples
     GREENROOM_JUDGES=required  a test marked judge that would be skipped fails instead; the CI says so
 
 pytest-trio runs in `trio_mode`: async tests and fixtures need no mark.
@@ -28,7 +29,7 @@ import hypothesis
 import pytest
 from tests.support.chromium import chromium  # noqa: F401 - a fixture
 from tests.support.covering import leave_out
-from tests.support.postgres import postgres_server, postgres_url  # noqa: F401 - fixtures
+from tests.support.postgres import _kept_schema, postgres_server, postgres_tables, postgres_url  # noqa: F401 - fixtures
 
 import greenroom
 
@@ -36,7 +37,7 @@ T = TypeVar("T")
 
 FIXED_SEED = 20_011  # any number does, as long as two people who run the tests get the same one
 FULL = os.environ.get("GREENROOM_CHAOS") == "full"
-PRODUCT = FULL or os.environ.get("GREENROOM_CHAOS") == "product"
+COVER = os.environ.get("GREENROOM_CHAOS") == "cover"
 MEASURED_CASES, MEASURED_UNIT_CASES = 2, 60
 """Cases of a scene and of another test whose coverage is measured."""
 UNMEASURED = (
@@ -100,13 +101,14 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    sweeps, scenes = ("in full" if whole else "sampled" for whole in (FULL, PRODUCT))
+    sweeps = "in full" if FULL else "sampled"
+    scenes = "in full" if FULL else "each once" if COVER else "sampled"
     return f"greenroom: --seed {config.getoption('--seed')}, sweeps {sweeps}, stores and modes {scenes}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     seed = config.getoption("--seed")
-    leave_out(config, items, seed, product=PRODUCT, full=FULL, judges_required=JUDGES_REQUIRED)
+    leave_out(config, items, seed, cover=COVER, full=FULL, judges_required=JUDGES_REQUIRED)
     _leave_unmeasured(items)
     if hasattr(config, "workerinput"):
         items.sort(key=_turn)

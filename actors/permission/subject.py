@@ -380,7 +380,10 @@ def _acp_paths(reading: _Reading) -> None:
 def _acp_execute(reading: _Reading) -> None:
     raw = _raw(reading)
     command = reading.first("command", "cmd", "argv", among=raw)
-    reading.command(reading.arguments.get("title") if command is None else command)
+    title = reading.arguments.get("title")
+    if command is None and isinstance(title, str) and ("…" in title or "..." in title):
+        title = None  # the program may have cut the command, and the rest is unknown
+    reading.command(title if command is None else command)
     reading.folder(reading.first("cwd", "workdir", "directory", among=raw))
 
 

@@ -63,7 +63,7 @@ class CallActor:
     """Runs the attempts of one call, or one attempt of a background task.
 
     Attributes:
-        tool: of the agent; None if the agent has it no more.
+        tool: The tool of the agent; None if the agent does not have the tool any more.
     """
 
     _run: RunContext
@@ -193,7 +193,7 @@ class CallActor:
         result, step = normalise_result({"agent": tool.key}), self._run_row.step
         try:
             done = kept(cue.call_id, cue.attempt, result, state, children=self._run.children, step=step)
-        except TooLarge as error:  # of what its callback wrote
+        except TooLarge as error:  # its callback wrote too much to state
             return self._unkept(tool, cue, None, error)
         if tool.input_filter is None:
             return done
@@ -206,7 +206,7 @@ class CallActor:
         return self._failed(tool, cue, None, failure)
 
     async def _filtered(self, function: Filter) -> tuple[JSONValue, ...]:
-        """Return what an input filter makes of the thread, up to the message with the handoff's call, as JSON.
+        """Return the result of an input filter for the thread, up to the message with the handoff's call, as JSON.
 
         Raises:
             InvalidValue: the filter returned anything but messages.
@@ -282,7 +282,7 @@ class CallActor:
         return end
 
     def _unkept(self, tool: Tool[..., object], cue: StartCall, of_call: str | None, error: Exception) -> Input:
-        """Return the input about a body that has returned what cannot be stored."""
+        """Return the input about a body whose result cannot be stored."""
         text = f"The tool {tool.name!r} ran, and its result cannot be kept: {error}."
         return self._failed(tool, cue, of_call, ToolFailed(text, code="tool_error", fatal=tool.on_error == "raise"))
 

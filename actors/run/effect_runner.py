@@ -55,7 +55,7 @@ class EffectRunner:
     """Performs the effects of one run's machine. All methods are synchronous; work that takes time is a child.
 
     Attributes:
-        run: the run, and what its effects work with.
+        run: The run, with the objects that its effects need.
         at_start: the model request that was in flight when this owner took the run up.
         stop_at: after `CancelWork`: when the grace of the slowest child is over, in trio time; else None.
         finished: `FinishRun` was performed.

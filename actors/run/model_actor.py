@@ -53,7 +53,7 @@ class ModelCall:
     """A child that makes one model request. An unresolvable model is a failure of that request.
 
     Attributes:
-        run: the run, and what its effects work with.
+        run: The run, with the objects that its effects need.
         agent: asks.
         effect: the request as the machine asks for it.
         state: The state of the run when the machine asked.
@@ -161,7 +161,7 @@ class ModelCall:
         self.run.log.model_failed(what, error, error_id=error_id(run_id, effect.message_id), **fields)
 
     def cut(self) -> ModelCut:
-        """Return what has arrived, for the end of the run, which stops this request now. Its buffers are closed."""
+        """Return the text and usage so far, for a run that ends and stops this request. The buffers are closed."""
         text, usage = text_of("".join(self.text_pieces)), Usage()
         if isinstance(self.answer, ModelAnswered):  # whole, but too late for the run to use its calls
             text, usage = "".join(self.answer.response.text), _known(self.answer.response)

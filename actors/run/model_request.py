@@ -84,7 +84,7 @@ def model_request(
         and choice not in (("required", "none") if tools else ("none",))
         and all(tool.name != choice for tool in tools)
     ):
-        choice = "auto"  # the step does not offer what the agent demands, and a provider would refuse the request
+        choice = "auto"  # the step does not offer the demanded tool, and a provider would refuse the request
     return ModelRequest(
         agent=agent.key,
         messages=messages,

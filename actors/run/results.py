@@ -25,7 +25,7 @@ async def stored(value: object) -> StoredResult:
     """
     try:
         return normalise_result(value, PIECE)
-    except ManyItems:  # nearly never: what was converted so far is converted again
+    except ManyItems:  # rare, so converting the first items a second time costs little
         return await in_steps(normalising(value))
 
 

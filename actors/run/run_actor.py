@@ -388,7 +388,7 @@ class RunActor:
         An unavailable store is awaited; the store's own patience bounds the wait. A crash here would count as one of
         the three after which the run is given up, although the run is not at fault.
         """
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await trio.lowlevel.checkpoint_if_cancelled()  # a cancelled owner must not take a claim
         try:
             claim = await retry_until_available(self.services.store.claim, self.run_id)
             return claim if isinstance(claim, Claim) else None

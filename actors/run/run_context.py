@@ -86,7 +86,7 @@ class RunContext:
         return self.history
 
     async def history_for(self, state: RunState) -> list[Message]:
-        """Return the messages that the active agent reads: the thread, or what a handoff has made of it."""
+        """Return the messages that the active agent reads: the thread, or the result of a handoff's filter."""
         if self.history is not None and state.row.agent is None:  # the usual case
             return self.history
         thread = await self.thread()

@@ -114,7 +114,7 @@ match costs three times as much; so every `match` over structs begins with the m
 
 
 class _Entry(msgspec.Struct):
-    """A submitted commit: what waits for its receipt, and whether it opens or closes tickets (`asks`)."""
+    """A submitted commit: the effects that wait for its receipt, and `asks` if it opens or closes tickets."""
 
     effects: list[Effect]
     state: RunState
@@ -208,7 +208,7 @@ class RunLoop:
             self._turn()
 
     def lose(self, why: str) -> None:
-        """End with ClaimLost as soon as possible; what the run has started is cancelled now."""
+        """End with ClaimLost as soon as possible; the children of the run are cancelled now."""
         self._children.lose(why)
         self._children.cancel_all(why)
 
@@ -270,7 +270,7 @@ class RunLoop:
                 self._services.store.submit(self._claim, commit, frames, self._deliver)
         for effect in transition.effects:
             reads = type(effect) in _READS
-            # what reads the thread waits until the thread is written
+            # effects that read the thread wait until the thread is written
             if self._outbox and (effect.durable or (reads and self._run.history is None)):
                 self._outbox[-1].effects.append(effect)
             elif not (reads and self._permissions.draining):  # the next owner makes the request, or runs the phase
@@ -400,7 +400,7 @@ class RunLoop:
         self._mailbox.heed()  # nudges for inputs that were taken above
 
     def _take_turn(self) -> None:
-        """Process what is ready in the last step of a child, which saves waking the owner's task.
+        """Process the ready inputs in the last step of a child, which saves waking the owner's task.
 
         The owner is woken if it does not wait for a nudge, or has something to do itself: to raise, to end, to read the
         store, or to wait until another moment. The turn has the owner's context: children that it starts inherit no
@@ -499,7 +499,7 @@ class RunLoop:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def _fire_timers(self) -> bool:
-        """Do what is due: checks of children, the deadline, expiries. Returns whether an input is ready or was fed."""
+        """Run due checks of children, the deadline and expiries. Returns True if an input is ready or was fed."""
         self._children.look()
         if self._children.inputs:
             return True

@@ -57,7 +57,7 @@ class RunView:
         degraded: The reason why no owner here works on the run (deps_missing, agent_unknown, state_mismatch, gave_up),
             or None.
         title: one line that describes the run, redacted; the run id for a run without a title.
-        waiting_for: what the run waits for: its thread, a slot, people...; None if it works or is done.
+        waiting_for: The obstacle of a waiting run: its thread, a slot, people...; None if the run works or is done.
     """
 
     run_id: str

@@ -75,7 +75,7 @@ class ChildRuns:
     # --- starting ----------------------------------------------------------------------------------------------------
 
     async def watch(self, call: ChildCall, child: Child) -> None:
-        """Start the child run of a call, or find it, and report what is seen of it until its end.
+        """Start the child run of a call, or find it, and report its changes until its end.
 
         Cancellation: the child run is left alone.
         """
@@ -245,7 +245,7 @@ class ChildRuns:
         )
 
     async def _outcome(self, call: ChildCall, record: RunRecord, late: ToolFailed | None) -> ChildOutcome:
-        """Return what the call of a child run that is done comes to."""
+        """Return the outcome of a call whose child run is done."""
         agent = self._agents.get(record.info.agent)
         outcome = await in_steps(outcome_steps(record, agent, self._services.redactor))
         stage, tool = record.row.stage, call.tool

@@ -131,6 +131,7 @@ class RunCommands:
         try:
             command = command_of(command, local=LOCAL, now=services.clock.now())
         except InvalidDecision as error:
+            # refusals have a checkpoint, too: a caller that repeats a command in a loop must let other tasks run
             await trio.lowlevel.checkpoint()
             return reject(command, error.code, str(error))
         if self._registry.closing:
@@ -153,7 +154,9 @@ class RunCommands:
             )
             # the store shields itself between submit and receipt, and its patience bounds the wait
             result = await services.store.post(run_id, command, rules)
-            if rules.asks_elsewhere and not result.ok:  # what others publish may be missing, or have changed
+            if (
+                rules.asks_elsewhere and not result.ok
+            ):  # the publications of other processes may be missing, or have changed
                 before, rules.elsewhere = rules.elsewhere, await self._elsewhere.read()
                 if rules.elsewhere != before:
                     result = await services.store.post(run_id, command, rules)

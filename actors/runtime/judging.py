@@ -140,7 +140,7 @@ class RuntimeJudge:
         return attrs.evolve(result, code="unknown_agent") if lacking else result
 
     def _checked(self, tools: Collection[PublishedTool], arguments: JSONObject) -> str | None:
-        """Return None if one of several tools takes the arguments, else what the first one finds."""
+        """Return None if one of several tools takes the arguments, else the complaint of the first tool."""
         self.asks_elsewhere = True
         faults = [tool.check(arguments) for tool in tools]
         return None if not faults or None in faults else faults[0]

@@ -1,4 +1,4 @@
-"""Lists of runs: from a caller's arguments to a query, and from a page of rows to what people may see.
+"""Lists of runs: from a caller's arguments to a query, and from a page of rows to redacted lines.
 
 Theory of operation. Titles and tickets are stored redacted, because searches read them. They are redacted again when a
 page is shown: the runtime that shows them may know other secrets than the one that wrote them. A line

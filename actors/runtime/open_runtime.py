@@ -290,7 +290,7 @@ async def _begin_parts(supervisor: Supervisor, parts: RuntimeParts) -> None:
         (CLOCK, services.clock_watch.body),
         (WORK, parts.taker.body),
         *([] if parts.moved is None else [(MOVED, parts.moved.body)]),
-        (WORKPLACE, parts.owners.body),  # the last one, so that runs are stopped before what they use
+        (WORKPLACE, parts.owners.body),  # the last one, so that runs are stopped before the parts that they use
     ):
         await _begin(supervisor, part_spec(name, body, shutdown=GRACE + SLACK))
 

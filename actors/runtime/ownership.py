@@ -1,4 +1,4 @@
-"""`Ownership`: what a runtime decides differently if other processes may have its store open. Chosen once, at opening.
+"""`Ownership`: the decisions of a runtime that differ in a shared store. Chosen once, at opening.
 
 Theory of operation. A process that has its store alone (`SoleOwnership`) owns every run that is not done: a run waits
 here for a slot and for its thread, also without an owner, and a timer here tries a refused run again. Of several
@@ -103,6 +103,6 @@ class SoleOwnership:
         return None if self.may_take(run) else CLAIM_ANYWAY
 
     def note_refused(self, run: OwnedRun, actor: RunActor) -> None:
-        """Try the run again after a pause, if what is missing may come by itself."""
+        """Try the run again after a pause, if the missing requirement may come by itself."""
         if actor.passing:
             self._timer.after(run.run_id, ASK_AGAIN.delay(run.refusals, self._jitter() - 0.5))

@@ -61,7 +61,7 @@ class RuntimeParts:
         elsewhere: the agents of other processes.
         starter: writes new runs.
         taker: takes up the runs that need an owner. Waiting runs are woken by a command or by the wakeup timer.
-        moved: reads what other processes do to runs; None: there are none.
+        moved: The reader of runs that other processes move; None in a store that is not shared.
         handle: (run id, thread id) -> the address of a run.
     """
 
@@ -95,7 +95,7 @@ class _StoreKind:
     Attributes:
         clock: returns the clock of a store, unless `open_runtime` was given one.
         spread: The spread of the wakeup timer, in seconds.
-        moved: reads what other processes do to runs; None: there are none.
+        moved: The reader of runs that other processes move; None in a store that is not shared.
     """
 
     clock: Callable[[Store], Clock]

@@ -242,7 +242,7 @@ class RunReader:
     async def check_thread(
         self, info: RunInfo, by: str, may_join: MayJoin, *, copied: Sequence[Message] | None = None
     ) -> None:
-        """Check that a principal may read what the thread of a run has up to the end of this run.
+        """Check that a principal may read the thread of a run up to the end of this run.
 
         For programs that pass on the words of others to a run: its model has read all of that. See `Runtime.start` for
         `may_join`. `copied`: only these messages count.
@@ -478,7 +478,7 @@ class RunReader:
         return self.missing_requirement(record)
 
     def missing_requirement(self, record: RunRecord) -> tuple[str, str] | None:
-        """Return what a run that is not done needs and lacks here, or None; its owner may not need it at the moment.
+        """Return the requirement of an unfinished run that is missing here, or None; the owner may not need it now.
 
         For a run whose owner has not asked yet, only two facts are known: whether the agent is here, and whether there
         is a provider of deps. The provider is called when the run is woken.

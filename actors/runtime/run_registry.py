@@ -158,7 +158,7 @@ class RunRegistry:
         return services.agents.failing.union(self._runs, services.alarm.noted) - live
 
     def forget_moved(self, run_id: str, progress: RunProgress | None) -> None:
-        """Forget what is noted of a run that has ended or gone on in another process, or was pruned since.
+        """Forget the notes about a run that ended or went on in another process, or was pruned.
 
         A run that another process only claims and gives back has no new event, and its refusals still count here. An
         overrun body is forgotten once the run is done: until then it may come back, and its call waits for the body.
@@ -171,7 +171,7 @@ class RunRegistry:
         if progress is None or progress.done:
             run.overran = EMPTY
         else:
-            if run.sequence is None:  # its rows were not read here: what is new is counted from now on
+            if run.sequence is None:  # its rows were not read here: its news counts from now on
                 run.sequence = progress.last
             if progress.last <= run.sequence:
                 return

@@ -90,7 +90,7 @@ class Runtime:
 
     _parts: RuntimeParts
     principal: str = LOCAL
-    """The principal of what this object starts, forks and commands; another one is `as_principal`."""
+    """The principal of the runs and commands of this object; `as_principal` makes an object for another principal."""
 
     def __repr__(self) -> str:
         return f"<Runtime with {len(self._parts.registry)} live runs>"

@@ -41,7 +41,7 @@ async def open_to(
         thread: its facts.
         by: the principal.
         may_join: says whether the principal may see a run.
-        up_to: only what the thread has up to the end of this run.
+        up_to: The run at whose end the question stops; None: the whole thread.
         copied: the messages, if only some are to be read; None: those of the thread.
     """
     if not thread.members:

@@ -34,14 +34,14 @@ def waiting_for(
     lack: tuple[str, str] | None,
     now: datetime,
 ) -> WaitingFor | None:
-    """Return what a run waits for; None if it works or is done.
+    """Return the reason why a run waits; None if the run works or is done.
 
     Args:
         registry: the registry of the runtime that looks at the run.
         record: the run's rows.
         outline: for a run without an owner here, or that has not begun to work: whether its thread holds it, and its
             place in a queue; None for others.
-        lack: what the run needs and lacks here, or in all processes that share the store.
+        lack: The requirement that is missing here, or in all processes that share the store.
         now: the time.
     """
     row, run_id = record.row, record.info.run_id
@@ -67,7 +67,7 @@ def may_be_held(record: RunRecord) -> bool:
 
 
 def stored_wait(record: RunRecord, outline: RunOutline | None, now: datetime) -> WaitingFor | None:
-    """Return what a run waits for as far as the store alone shows: its thread, its queue, people or tasks."""
+    """Return the reason why a run waits, from the store alone: its thread, its queue, people or tasks."""
     if outline is not None and outline.held:
         return WaitingFor(kind="thread", detail=_BUSY, run_id=outline.behind)
     if outline is not None and outline.queue is not None:

@@ -38,7 +38,7 @@ AT_ONCE: Final = 100
 
 
 class WorkTaker:
-    """Gives owners to runs that are ready and have none; tells other processes what this one can do."""
+    """Gives owners to ready runs without one, and publishes the abilities of this process."""
 
     def __init__(self, services: Services, registry: RunRegistry, agents: Agents) -> None:
         self._services, self._registry, self._agents = services, registry, agents
@@ -98,7 +98,7 @@ class WorkTaker:
                 self._polls = True
 
     async def _claim(self) -> None:
-        """Claim what is ready, as far as there is room."""
+        """Claim ready runs, as many as there is room for."""
         registry, services = self._registry, self._services
         while True:
             room = registry.room
@@ -107,7 +107,7 @@ class WorkTaker:
                 return
             most = AT_ONCE if room is None else min(room, AT_ONCE)
             self._ready_runs.extend(await services.store.claim_ready(most, self.ability(), services.clock.now()))
-            if registry.closing:  # the store gives back what no actor has
+            if registry.closing:  # the store gives back the claims that no actor has
                 return
             if self._take() < most:
                 break

@@ -322,7 +322,7 @@ class Agents:
         return info.agent in self.by_key and (not info.has_deps or callable(self._deps))
 
     def missing_requirement(self, info: RunInfo, *, has_agent: bool, has_deps: bool) -> tuple[str, str] | None:
-        """Return what a run needs and lacks here, beyond what its owner already has (code, sentence); None if nothing.
+        """Return the requirement of a run that is missing here and that its owner lacks (code, sentence), or None.
 
         A provider counts as having deps: it is called only when the run is woken.
         """

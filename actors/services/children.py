@@ -505,7 +505,7 @@ class Children:
         return any(child.notice is not None and child.notice.is_set() for child in self.live.values())
 
     def still_left(self) -> Mapping[str, OverrunBody]:
-        """Return what is unresponsive after a cancel and its grace, by key: overrun bodies and running children."""
+        """Return the unresponsive work after a cancel and its grace, by key: overrun bodies and running children."""
         running = {key: body for key, body in self.overrun_bodies.items() if not body.ended.is_set()}
         for key, child in self.live.items():
             if not child.ours:

@@ -17,7 +17,7 @@ BUFFER_LIMIT: Final = 65_536
 """Characters of one message that may wait for the store before `DeltaBuffer.put` waits."""
 
 SplitText = Callable[[str], tuple[int, str]]
-"""(unfinished text) -> how many characters may be shown, and what to keep of the rest."""
+"""(unfinished text) -> the number of characters that may be shown, and the part of the rest to keep."""
 
 
 def pieces(text: str) -> Iterator[str]:
@@ -79,7 +79,7 @@ class DeltaBuffer:
             self.add(piece)
 
     def take(self, *, last: bool = False) -> str:
-        """Return what may be shown of the waiting text, at most `PIECE` characters. `last`: no text will follow.
+        """Return the waiting text that may be shown, at most `PIECE` characters. `last`: no text will follow.
 
         After the last text, call `take` until it returns "".
         """

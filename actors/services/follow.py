@@ -110,7 +110,7 @@ class Follower:
         return None if events is None else self.given(events)
 
     def peek(self) -> EventSlice | None:
-        """Return what `ready` would return; the cursor does not move."""
+        """Return the slice that `ready` would return, without moving the cursor."""
         return self.tail.slice(self.after)
 
     def behind(self) -> bool:

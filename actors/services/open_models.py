@@ -34,6 +34,7 @@ class _Opening:
     model: Model
     done: trio.Event = attrs.field(factory=trio.Event)
     closed: trio.Event = attrs.field(factory=trio.Event)
+    # shielded, because only `close` ends a model: a run that still stops at the end of the runtime may need the model
     scope: trio.CancelScope = attrs.field(factory=lambda: trio.CancelScope(shield=True))
     failure: BaseException | None = None
 

@@ -55,7 +55,7 @@ class InvalidValue(Exception):
 def text_of(value: str, limit: int = VALUE_LIMIT) -> str:
     """Return a text as a plain str without lone surrogates; the same object if it is one.
 
-    Of a text of more than `limit` characters, head, tail and size: what says how something ended must not fail.
+    Of a text of more than `limit` characters, head, tail and size, because a report about an end must not fail.
 
     Raises:
         TypeError: the value is not a str, such as the text of a model's delta.

@@ -52,7 +52,7 @@ class ChildWork(Protocol):
     """The child runs of a runtime, as the calls that they work for see them."""
 
     async def watch(self, call: ChildCall, child: Child) -> None:
-        """Start the child run of a call, or find it, and report what is seen of it until its end."""
+        """Start the child run of a call, or find it, and report its changes until its end."""
 
     async def forward(self, call: ChildCall, decision: Decision, child: Child) -> None:
         """Post a decision to the child run of a call until it is answered."""
@@ -116,7 +116,7 @@ class Directory:
         child_runs: starts and watches child runs.
         work: looks for runs to claim.
         ability: returns the runs that this process can work on.
-        on_move: reads what other processes did to a run.
+        on_move: A callback for a run that another process moved: its id and its newest sequence.
     """
 
     registry: Owners = attrs.field(init=False)

@@ -33,7 +33,7 @@ _NAME: Final = re.compile(
     rf"(?i:{_ENDS})(?P<number>_?[0-9]{{0,2}})"
     r"(?P<end>\\{0,8}[\"']?\]?\s{0,8}|%3?|</?k?e?y?>?\s{0,32}<?[string]{0,6})\Z"
 )
-"""A telling name, and what may stand between the name and its value."""
+"""A telling name, with the characters that may stand between the name and its value."""
 _FIELD: Final = re.compile(
     rf"(?i:{_ENDS})(?P<end>\\{{0,8}}[\"']?[\s,;]{{1,48}}(?:- )?\\{{0,8}}[\"']?"
     r"[A-Za-z]{0,16}\\{0,8}[\"']?\s{0,8})\Z"
@@ -66,7 +66,7 @@ class StreamRedactor:
         return max(self._end(text, self._known(text)), len(text) - LONGEST, 0)
 
     def split(self, text: str) -> tuple[int, str]:
-        """Return how many characters may be shown whatever follows, and what to keep of the rest.
+        """Return the number of characters that may be shown before any continuation, and the part of the rest to keep.
 
         The rest is kept whole, except for a secret longer than the held-back limit: the middle of a secret whose end
         has not come is dropped, because the whole will be masked. The kept text has at most `LONGEST` characters.

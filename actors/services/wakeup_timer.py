@@ -78,7 +78,7 @@ class WakeupTimer:
         return "<WakeupTimer>"
 
     def nudge(self) -> None:
-        """Recompute what is due after a clock jump."""
+        """Compute the due runs again after a clock jump."""
         self._clock_jumped = True
         self._set.set()
 
@@ -146,7 +146,7 @@ class WakeupTimer:
         count = self._take()
         # refused runs stay due: a longer page keeps them from hiding the runs behind them
         self._refusals = due - count
-        if count or (run_ids and not due):
+        if count or (run_ids and not due):  # more may be due already, so the next look follows without a pause
             await trio.lowlevel.checkpoint()
         else:
             await trio.sleep(PAUSE)

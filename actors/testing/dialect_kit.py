@@ -150,8 +150,8 @@ def _note(items: Iterable[Item], waiting: dict[str, Item]) -> None:
 
 
 def _answer(dialect: Dialect, ask_id: str, item: Item, rng: Random) -> None:
-    edited = Granted(arguments={"edited": True}) if isinstance(item, Asked) and item.editable else Granted()
-    answers = (Granted(), edited, Declined(text="no"), Declined(), Supplied(value={}), Supplied(value={"x": ["y"]}))
+    grant = Granted(arguments={"edited": True}) if isinstance(item, Asked) and item.editable else Granted()
+    answers = (Granted(), grant, Declined(text="no"), Declined(), Supplied(value={}), Supplied(value={"x": ["y"]}))
     data = dialect.answer(ask_id, rng.choice(answers))
     _expect(data.endswith(b"\n"), f"the question {ask_id} is open and gets no answer")
     _expect(dialect.answer(ask_id, Granted()) == b"", f"the question {ask_id} is answered twice")
@@ -164,10 +164,10 @@ def _expect(kept: bool, promise: str) -> None:
 
 def _merged(items: Iterable[Item]) -> list[Item]:
     """Return items with the pieces of one text joined: a dialect may cut them where the bytes are cut."""
-    merged = list[Item]()
+    joined = list[Item]()
     for item in items:
-        if isinstance(item, SaidText) and merged and isinstance(merged[-1], SaidText):
-            merged[-1] = SaidText(text=merged[-1].text + item.text)
+        if isinstance(item, SaidText) and joined and isinstance(joined[-1], SaidText):
+            joined[-1] = SaidText(text=joined[-1].text + item.text)
         else:
-            merged.append(item)
-    return merged
+            joined.append(item)
+    return joined

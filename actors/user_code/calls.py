@@ -113,7 +113,7 @@ def answer_of(outcome: Returned[T] | Raised | Late, failure_text: str, late: str
 
 
 def read_answer(where: str, what: str, reader: Callable[[], T]) -> T:
-    """Read what a function returned. Its values are the program's objects, and reading them may run any code.
+    """Read the answer of a function. The values are the program's objects, and reading them may run any code.
 
     Args:
         where: the function, for the message of a failure.

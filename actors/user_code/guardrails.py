@@ -32,7 +32,7 @@ async def in_order(
     Args:
         guardrails: The guardrails, in the order of the questions.
         ctx: their context.
-        value: makes a copy of what is judged.
+        value: A function that returns a copy of the judged value.
         watch: notes which guardrail is running, and until when.
 
     Raises:

@@ -213,7 +213,7 @@ def _checked(plugin: Plugin, request: HookRequest, answer: object) -> Mutation |
 
 
 def _unknown(answer: Mutation, request: HookRequest) -> str | None:
-    """Return what is wrong if an answer names a tool or call that does not exist; else None."""
+    """Return the fault of an answer that names a tool or call that does not exist; else None."""
     tools = {info.name for info in request.agent.tool_infos}
     for name in (*(answer.request.include or ()), *answer.request.exclude):
         if name not in tools:

@@ -42,20 +42,20 @@ async def apply(
     request = request_of(proposal, paths)
     if request in record.results:
         return record.results[request]
-    chosen = record.proposals.get(proposal)
-    if chosen is None:
+    open_proposal = record.proposals.get(proposal)
+    if open_proposal is None:
         raise UnknownProposal(f"no proposal {proposal!r:.80} is open in this thread; propose the changes again")
     if paths is not None:
-        chosen = attrs.evolve(chosen, target=await part_of(shadow, chosen, paths))
+        open_proposal = attrs.evolve(open_proposal, target=await part_of(shadow, open_proposal, paths))
     moved: tuple[str, ...] = ()
     for _ in range(_ATTEMPTS):
-        current = await shadow.of_folder(parent=chosen.base, tracked=await _paths(shadow, chosen))
-        merged, conflicts = await merge(shadow, current.commit, chosen.target)
+        current = await shadow.of_folder(parent=open_proposal.base, tracked=await _paths(shadow, open_proposal))
+        merged, conflicts = await merge(shadow, current.commit, open_proposal.target)
         if conflicts:
             result = ApplyResult(proposal=proposal, status="conflicted", conflicts=conflicts)
             await _hand_back(shadow, thread, record.with_result(request, result), current.commit)
             return result
-        moved = await _replace(shadow, thread, current.commit, merged, (request, proposal, chosen.target))
+        moved = await _replace(shadow, thread, current.commit, merged, (request, proposal, open_proposal.target))
         if not moved:
             return _ended(thread, request)
     return ApplyResult(proposal=proposal, status="conflicted", conflicts=moved)
@@ -89,10 +89,10 @@ async def _paths(shadow: Shadow, proposal: OpenProposal) -> frozenset[str]:
 
 async def _hand_back(shadow: Shadow, thread: ThreadFolder, record: WorktreeRecord, current: str) -> None:
     """Make the merge with its markers the worktree, later changes in the worktree included."""
-    found = await shadow.of_tree(thread, record.base)
-    merged, _ = await merge(shadow, current, found.commit)
+    present = await shadow.of_tree(thread, record.base)
+    merged, _ = await merge(shadow, current, present.commit)
     await keep(shadow, thread, current)
-    await move_tree(shadow, thread, record, base=current, move=Move(old=found.tree, new=merged))
+    await move_tree(shadow, thread, record, base=current, move=Move(old=present.tree, new=merged))
 
 
 async def _replace(
@@ -101,11 +101,11 @@ async def _replace(
     """Replace what differs; return the paths that have changed since, of which there are none if all is done."""
     replacements = await shadow.replacements(current, merged)
     await trio.to_thread.run_sync(_check, shadow, replacements)
-    known = await trio.to_thread.run_sync(with_permissions, shadow.root, replacements)
+    entries = await trio.to_thread.run_sync(with_permissions, shadow.root, replacements)
     await keep(shadow, thread, request[2])
     key, (name, proposal, base) = thread.folder.name, request
-    journal = Journal(key=key, request=name, proposal=proposal, base=base, replacements=known)
-    async with shadow.contents(known) as contents:
+    journal = Journal(key=key, request=name, proposal=proposal, base=base, replacements=entries)
+    async with shadow.contents(entries) as contents:
         return await trio.to_thread.run_sync(_begin, shadow, journal, contents)
 
 

@@ -163,8 +163,8 @@ class Git:
 
 def clean_environment(home: Path) -> dict[str, str]:
     """Return the environment of git: nothing of ours but PATH and the temporary folder, so no GIT_ variable either."""
-    kept = {key: os.environ[key] for key in ("PATH", "TMPDIR", "LD_LIBRARY_PATH") if key in os.environ}
-    return kept | _IDENTITY | {
+    variables = {key: os.environ[key] for key in ("PATH", "TMPDIR", "LD_LIBRARY_PATH") if key in os.environ}
+    return variables | _IDENTITY | {
         "HOME": str(home),
         "XDG_CONFIG_HOME": str(home),
         "LC_ALL": "C",

@@ -136,7 +136,7 @@ def perform(root: Path, replacements: Sequence[Replacement], contents: Contents,
         moved = tuple(path for path, state in states.items() if state == "moved")
         if again:
             _discard_halves(top, ordered)
-        written = [one for one in ordered if again and states[one.path] == "new"]
+        new_ones = [one for one in ordered if again and states[one.path] == "new"]
         try:
             for one in () if moved else ordered:
                 state = _state(top, one)
@@ -144,12 +144,12 @@ def perform(root: Path, replacements: Sequence[Replacement], contents: Contents,
                     moved = (one.path,)
                     break
                 if state == "old":
-                    written.append(one)
+                    new_ones.append(one)
         except BaseException:  # such as a full disk: the folder is as it was, then the caller learns why
-            _put_back(top, written, contents)
+            _put_back(top, new_ones, contents)
             raise
         if moved:
-            _put_back(top, written, contents)
+            _put_back(top, new_ones, contents)
     return moved
 
 
@@ -184,9 +184,9 @@ def _discard_halves(top: int, ordered: Iterable[Replacement]) -> None:
             continue
 
 
-def _put_back(top: int, written: Sequence[Replacement], contents: Contents) -> None:
+def _put_back(top: int, new_ones: Sequence[Replacement], contents: Contents) -> None:
     """Bring paths back to their old versions: new files go first, so that a folder can be a file again."""
-    for one in sorted(written, key=lambda one: (one.old is not None, one.path)):
+    for one in sorted(new_ones, key=lambda one: (one.old is not None, one.path)):
         if _state(top, one) == "new":
             _write(top, one, one.old, contents)
 

@@ -46,31 +46,33 @@ async def propose(
     shadow: Shadow, thread: ThreadFolder, record: WorktreeRecord, redact: Callable[[str], str]
 ) -> Proposal | None:
     """Make a proposal of what a worktree has changed; None if it has changed nothing."""
-    found = await shadow.of_tree(thread, record.base)
-    if found.tree == await shadow.git.line("rev-parse", f"{record.base}^{{tree}}"):
+    present = await shadow.of_tree(thread, record.base)
+    if present.tree == await shadow.git.line("rev-parse", f"{record.base}^{{tree}}"):
         return None
-    left_out = [(one.path, one.reason) for one in found.left_out]
+    left_out = [(one.path, one.reason) for one in present.left_out]
     base_tree = await shadow.git.line("rev-parse", f"{record.base}^{{tree}}")
-    name = proposal_id(base_tree, found.tree, left_out)
-    text, truncated = await shadow.git.head("diff-tree", "-r", "-p", *_PLAIN, record.base, found.commit, most=MOST_TEXT)
-    files = await changed_files(shadow, record.base, found.commit)
+    name = proposal_id(base_tree, present.tree, left_out)
+    text, truncated = await shadow.git.head(
+        "diff-tree", "-r", "-p", *_PLAIN, record.base, present.commit, most=MOST_TEXT
+    )
+    files = await changed_files(shadow, record.base, present.commit)
     shown = await trio.to_thread.run_sync(lambda: redact(text.decode("utf-8", "replace")))
-    await keep(shadow, thread, found.commit)
-    opened = {**record.proposals, name: OpenProposal(base=record.base, target=found.commit)}
+    await keep(shadow, thread, present.commit)
+    opened = {**record.proposals, name: OpenProposal(base=record.base, target=present.commit)}
     await trio.to_thread.run_sync(thread.save, attrs.evolve(record, proposals=opened, used=now()))
     return Proposal(
         id=name,
         base=record.base,
-        target=found.commit,
+        target=present.commit,
         files=tuple(files),
-        left_out=found.left_out,
+        left_out=present.left_out,
         text=shown,
         truncated=truncated,
     )
 
 
 async def changed_files(shadow: Shadow, base: str, target: str) -> list[ChangedFile]:
-    """Return what differs between two commits, renames found."""
+    """Return what differs between two commits, renames present."""
     words = ("diff-tree", "-r", "-z", "--raw", "--numstat", *_PLAIN, base, target)
     _, output = await shadow.git.run(*words)
     return await trio.to_thread.run_sync(parse_difference, output)
@@ -91,11 +93,11 @@ async def part_of(shadow: Shadow, proposal: OpenProposal, paths: tuple[str, ...]
     for path in paths:
         if path not in files:
             raise UnknownProposal(f"the proposal changes no file {path!r:.300}; it changes {', '.join(files):.1000}")
-    chosen = {name for path in paths for name in (path, files[path].from_path)}
+    names = {name for path in paths for name in (path, files[path].from_path)}
     lines = [
         f"{one.new.mode} {one.new.digest}\t{one.path}\0" if one.new else f"0 {'0' * 40}\t{one.path}\0"
         for one in await shadow.replacements(proposal.base, proposal.target)
-        if one.path in chosen
+        if one.path in names
     ]
     tree = await shadow.tree_with(proposal.base, lines)
     return await commit_of(shadow.git, tree, proposal.base)

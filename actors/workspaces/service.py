@@ -363,12 +363,12 @@ def _make_room(thread: ThreadFolder) -> None:
 
 def _expire(shadow: Shadow, busy: frozenset[str], age: float, most: int) -> list[tuple[str, str]]:
     """Remove folders of threads; return their (key, thread id)."""
-    kept, size, removed = list[tuple[float, ThreadFolder, str]](), 0, list[tuple[str, str]]()
+    idle, size, removed = list[tuple[float, ThreadFolder, str]](), 0, list[tuple[str, str]]()
     for folder in (shadow.state / "threads").iterdir():
         record = ThreadFolder(folder).load()
         if record is not None and record.thread_id not in busy:
-            kept.append((record.used, ThreadFolder(folder), record.thread_id))
-    for used, thread, thread_id in sorted(kept, key=lambda one: one[0], reverse=True):
+            idle.append((record.used, ThreadFolder(folder), record.thread_id))
+    for used, thread, thread_id in sorted(idle, key=lambda one: one[0], reverse=True):
         size += _size(thread.folder)
         if size > most or used < now() - age:
             shutil.rmtree(thread.folder, ignore_errors=True)

@@ -68,8 +68,10 @@ class Shadow:
     async def of_folder(self, *, parent: str | None, tracked: frozenset[str] = frozenset()) -> FolderSnapshot:
         """Make a commit of the user's folder as it is."""
         lent = self.lent
-        known = await tracked_by(self.git, lent.index) if lent else frozenset[str]()
-        rules = FolderRules(withheld=self.withheld, exclude=lent.exclude if lent else None, tracked=known | tracked)
+        tracked_names = await tracked_by(self.git, lent.index) if lent else frozenset[str]()
+        rules = FolderRules(
+            withheld=self.withheld, exclude=lent.exclude if lent else None, tracked=tracked_names | tracked
+        )
         return await snapshot(self.git, self.root, rules, parent=parent)
 
     async def of_tree(self, thread: ThreadFolder, base: str) -> FolderSnapshot:
@@ -193,15 +195,15 @@ def remove_withheld(tree: Path, withheld: Withheld) -> list[str]:
     Raises:
         WorkspaceTooLarge: the worktree has more than 250,000 names.
     """
-    removed = list[str]()
+    withheld_paths = list[str]()
     with opened_root(tree) as root:
         for parts, entry in _everything(root, ()):
             path = "/".join((*parts, entry))
             if withheld.has(path) and not withheld.has("/".join(parts)):  # not what lies in a withheld folder
-                removed.append(path)
-        for path in removed:
+                withheld_paths.append(path)
+        for path in withheld_paths:
             remove_all(root, tuple(path.split("/")))
-    return removed
+    return withheld_paths
 
 
 def copy_folder(source: Path, target: Path, parts: Parts, withheld: Withheld) -> None:
@@ -252,13 +254,13 @@ def _everything(root: int, start: Parts) -> Iterable[tuple[Parts, str]]:
         parts = todo.pop()
         try:
             with opened_folder(root, parts) as folder, os.scandir(folder) as entries:
-                found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+                members = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
         except OutsideWorkspace:
             continue
-        names += len(found)
+        names += len(members)
         if names > MOST_NAMES:
             raise WorkspaceTooLarge(f"a folder has more than {MOST_NAMES:,} names, the limit of a walk")
-        for name, is_folder in found:
+        for name, is_folder in members:
             if not is_repository(name):
                 yield parts, name
                 if is_folder and len(parts) < DEEPEST:

@@ -91,9 +91,9 @@ def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
 
 
 def placed(shelf: T, request: pytest.FixtureRequest) -> T:
-    """Give a shelf its schema, if its kind has a server."""
+    """Give a shelf its tables, if its kind has a server."""
     if shelf.kind in (SERVED, LIVE):
-        shelf.url = str(request.getfixturevalue("postgres_url"))
+        shelf.url = str(request.getfixturevalue("postgres_tables"))
     return shelf
 
 

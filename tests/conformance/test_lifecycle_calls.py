@@ -117,6 +117,7 @@ async def test_a_body_that_takes_too_long_is_ended_and_the_model_reads_why(play,
     life = await play([call("hangs", id="X"), C], "done")
     assert (life.calls["X"], life.codes["X"]) == ("new running failed", "tool_timeout")
     assert life.seconds("tool.result", call_id="X") == 30.0
+    assert "30 s" in life.tool_texts["X"]
     assert life.calls["C"] == "new running succeeded"
     assert life.scene.outside.running == []
 

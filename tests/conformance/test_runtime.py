@@ -183,30 +183,6 @@ async def test_a_run_without_names_gets_fresh_ones(shelf, autojump_clock):
 # --- deadline --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_deadline_ends_a_run_that_works(shelf, autojump_clock):
-    helper = agent([delay(100), "late"])
-    async with home(shelf, agents=[helper]) as runtime:
-        began = trio.current_time()
-        run = await runtime.start(helper, "hi", deadline=datetime.now(UTC) + timedelta(seconds=10))
-        outcome = await run.result()
-        spent = trio.current_time() - began
-    assert isinstance(outcome, gr.Failed)
-    assert outcome.code == "run_timeout"
-    assert 9 < spent < 12
-
-
-async def test_a_deadline_includes_waiting(shelf, autojump_clock):
-    helper = agent(call("refund", order="7", cents=5, id="c1"), "done", tools=[refund])
-    async with home(shelf, agents=[helper]) as runtime:
-        run = await runtime.start(helper, "hi", deadline=datetime.now(UTC) + timedelta(seconds=10))
-        waiting = await run.wait()
-        outcome = await run.result()
-        answer = await run.decide(waiting.tickets[0].approve())
-    assert isinstance(outcome, gr.Failed)
-    assert outcome.code == "run_timeout"
-    assert answer.status == "rejected"
-
-
 async def test_a_deadline_ends_a_run_that_waits_for_a_slot(shelf, autojump_clock):
     busy, late = agent([delay(100), "done"]), agent("late", key="late")
     async with home(shelf, agents=[busy, late], max_running=1) as runtime:
@@ -226,17 +202,6 @@ async def test_a_deadline_that_has_passed_ends_the_run_at_once(shelf, autojump_c
         run = await runtime.start(helper, "hi", deadline=datetime.now(UTC) - timedelta(seconds=10))
         outcome = await run.result()
         assert trio.current_time() < 1
-    assert isinstance(outcome, gr.Failed)
-    assert outcome.code == "run_timeout"
-
-
-async def test_a_deadline_is_kept_across_a_restart(shelf, autojump_clock):
-    helper = agent(call("refund", order="7", cents=5, id="c1"), "done", tools=[refund])
-    async with home(shelf, agents=[helper]) as runtime:
-        run = await runtime.start(helper, "hi", run_id="r1", deadline=datetime.now(UTC) + timedelta(seconds=10))
-        await run.wait()
-    async with home(shelf, agents=[helper]) as runtime:
-        outcome = await (await runtime.get("r1")).result()
     assert isinstance(outcome, gr.Failed)
     assert outcome.code == "run_timeout"
 
@@ -362,23 +327,6 @@ async def test_a_typed_output_is_an_object_of_its_type_also_after_a_restart(shel
         assert payloads(await events_of(run), "completed")[0]["output"] == {"title": "Q3", "pages": 1}
     async with home(shelf, agents=[helper]) as runtime:
         assert (await (await runtime.get("r1")).result()).output == Report("Q3")
-
-
-async def test_an_answer_of_the_wrong_form_is_asked_again_with_the_path(shelf, autojump_clock):
-    helper = agent('{"n": "x"}', '{"n": 1}', output_type=dict[str, int])
-    async with home(shelf, agents=[helper]) as runtime:
-        outcome = await (await runtime.start(helper, "hi")).result()
-    assert outcome.output == {"n": 1}
-    assert "$" in helper.model.requests[1].messages[-1].content
-
-
-async def test_answers_that_stay_wrong_fail_as_model_behavior_error(shelf, autojump_clock):
-    helper = agent("no", "still no", output_type=int)
-    async with home(shelf, agents=[helper]) as runtime:
-        outcome = await (await runtime.start(helper, "hi")).result()
-    assert isinstance(outcome, gr.Failed)
-    assert outcome.code == "model_behavior_error"
-    assert outcome.termination.kind == "error"
 
 
 async def test_gr_run_runs_an_agent_once(autojump_clock):
@@ -537,26 +485,6 @@ async def test_join_waits_for_what_an_accepted_decision_leads_to(tmp_path):
 # --- fork ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_fork_continues_from_the_step_in_a_thread_of_its_own(shelf, autojump_clock):
-    helper = agent(call("add", a=1, b=2, id="c1"), call("add", a=3, b=4, id="c2"), "seven", tools=[add])
-    async with home(shelf, agents=[helper]) as runtime:
-        run = await runtime.start(helper, "hi")
-        await run.result()
-        before = await run.view()
-        child = await runtime.fork(run.id, step=1)
-        outcome = await child.result()
-        view = await child.view()
-        assert (await run.view()) == before
-        events = await events_of(child)
-    assert child.id != run.id
-    assert child.thread_id != run.thread_id
-    assert isinstance(outcome, gr.Completed)
-    assert view.messages[:3] == before.messages[:3]
-    assert events[0].payload["forkedFrom"] == f"{run.id}@1"
-    assert events[0].payload["input"] == "hi"
-    assert helper.model.requests[3].messages == before.messages[:3]
-
-
 @pytest.mark.parametrize("step", [0, 1, 2])
 async def test_a_fork_has_exactly_the_history_up_to_its_step(shelf, autojump_clock, step):
     model = ScriptedModel([call("add", a=1, b=2, id="c1"), "first"])
@@ -617,137 +545,7 @@ async def test_a_fork_under_a_new_id_is_idempotent(shelf, autojump_clock):
         await runtime.join()
 
 
-async def test_a_waiting_run_can_be_forked_at_its_last_finished_step(shelf, autojump_clock):
-    helper = agent(call("add", a=1, b=2, id="c1"), call("refund", order="7", cents=5, id="c2"), tools=[add, refund])
-    async with home(shelf, agents=[helper]) as runtime:
-        run = await runtime.start(helper, "hi")
-        waiting = await run.wait()
-        child = await runtime.fork(run.id, step=1)
-        assert await child.wait() != waiting
-        assert await run.wait() == waiting
-        assert [message.role for message in (await child.view()).messages][:3] == ["user", "assistant", "tool"]
-
-
-# --- send ------------------------------------------------------------------------------------------------------------
-
-
-async def test_sent_input_joins_the_next_step(shelf, autojump_clock):
-    helper = agent([delay(10), call("add", a=1, b=2, id="c1")], "done", tools=[add])
-    async with home(shelf, agents=[helper]) as runtime:
-        run = await runtime.start(helper, "hi")
-        await trio.sleep(1)
-        answer = await run.send("and be quick", by="ada")
-        assert (answer.status, answer.code) == ("accepted", None)
-        await run.result()
-        received = payloads(await events_of(run), "input.received")
-    assert [message.content for message in helper.model.requests[1].messages][-1] == "and be quick"
-    assert received[0]["by"] == "ada"
-
-
-async def test_sent_input_keeps_a_run_going_that_was_about_to_end(shelf, autojump_clock):
-    helper = agent([delay(10), "first answer"], "second answer")
-    async with home(shelf, agents=[helper]) as runtime:
-        run = await runtime.start(helper, "hi")
-        await trio.sleep(1)
-        await run.send("wait, one more thing")
-        assert (await run.result()).output == "second answer"
-
-
-async def test_input_for_a_waiting_run_is_queued(shelf, autojump_clock):
-    helper = agent(call("refund", order="7", cents=5, id="c1"), "done", tools=[refund])
-    async with home(shelf, agents=[helper]) as runtime:
-        run = await runtime.start(helper, "hi")
-        first = await run.wait()
-        await run.send("hurry")
-        assert (await run.wait()) == first
-        await run.decide("c1", "resume")
-        await run.result()
-        contents = [message.content for message in helper.model.requests[1].messages]
-    assert contents[-2:] == ["refunded 5 for 7", "hurry"]
-
-
-async def test_input_for_a_waiting_run_supersedes_its_tickets_if_the_agent_says_so(shelf, autojump_clock):
-    helper = agent(call("refund", order="7", cents=5, id="c1"), "done", tools=[refund], on_new_input="supersede")
-    async with home(shelf, agents=[helper]) as runtime:
-        run = await runtime.start(helper, "hi")
-        ticket = (await run.wait()).tickets[0]
-        await run.send("forget it")
-        assert (await run.result()).output == "done"
-        view = await run.view()
-        late = await run.decide(ticket.approve())
-        resolved = payloads(await events_of(run), "approval.resolved")
-    assert view.calls == {"c1": "cancelled"}
-    assert [entry["resolution"] for entry in resolved] == ["withdrawn"]
-    assert (late.status, late.code) == ("rejected", "run_done")
-    assert helper.model.requests[1].messages[-1].content == "forget it"
-
-
-async def test_a_repeated_send_with_its_id_is_a_duplicate(shelf, autojump_clock):
-    helper = agent([delay(10), "one"], "two")
-    async with home(shelf, agents=[helper]) as runtime:
-        run = await runtime.start(helper, "hi")
-        await trio.sleep(1)
-        first = await run.send("more", command_id="x")
-        second = await run.send("more", command_id="x")
-        other = await run.send("else", command_id="x")
-        await run.result()
-        assert len(payloads(await events_of(run), "input.received")) == 1
-    assert (first.status, second.status) == ("accepted", "duplicate")
-    assert (other.status, other.code) == ("rejected", "decision_id_conflict")
-
-
 # --- cancel ----------------------------------------------------------------------------------------------------------
-
-
-async def test_cancel_now_ends_the_run_with_reason_and_principal(shelf, autojump_clock):
-    helper = agent([delay(1000), "late"])
-    async with home(shelf, agents=[helper]) as runtime:
-        run = await runtime.start(helper, "hi")
-        await trio.sleep(1)
-        answer = await run.cancel(reason="changed my mind", by="ada")
-        outcome = await run.result()
-        assert trio.current_time() < 10
-        assert (answer.status, answer.code) == ("accepted", None)
-        assert outcome == gr.Cancelled(reason="changed my mind", by="ada", code=None)
-        events = await events_of(run)
-        again = await run.cancel()
-    assert types(events)[-1] == "cancelled"
-    assert (again.status, again.code) == ("rejected", "run_done")
-
-
-async def test_cancel_after_step_lets_the_step_end(shelf, autojump_clock):
-    helper = agent([delay(10), call("add", a=1, b=2, id="c1")], "never", tools=[add])
-    async with home(shelf, agents=[helper]) as runtime:
-        run = await runtime.start(helper, "hi")
-        await trio.sleep(1)
-        assert (await run.cancel(mode="after_step", by="ada")).ok
-        outcome = await run.result()
-        view = await run.view()
-    assert isinstance(outcome, gr.Cancelled)
-    assert view.calls == {"c1": "succeeded"}
-    assert len(helper.model.requests) == 1
-
-
-async def test_cancel_after_step_of_a_waiting_run_ends_it_now(shelf, autojump_clock):
-    helper = agent(call("refund", order="7", cents=5, id="c1"), tools=[refund])
-    async with home(shelf, agents=[helper]) as runtime:
-        run = await runtime.start(helper, "hi")
-        await run.wait()
-        await run.cancel(mode="after_step")
-        assert isinstance(await run.wait(), gr.Cancelled)
-        assert (await run.view()).calls == {"c1": "cancelled"}
-        roles = [message.role for message in (await run.view()).messages]
-    assert roles == ["user", "assistant", "tool"]
-
-
-async def test_a_repeated_cancel_with_its_id_is_a_duplicate_also_after_the_end(shelf, autojump_clock):
-    helper = agent([delay(1000), "late"])
-    async with home(shelf, agents=[helper]) as runtime:
-        run = await runtime.start(helper, "hi")
-        first = await run.cancel(command_id="x")
-        await run.result()
-        second = await run.cancel(command_id="x")
-    assert (first.status, second.status) == ("accepted", "duplicate")
 
 
 async def test_who_does_not_say_who_they_are_is_local_in_every_event(shelf, autojump_clock):

@@ -146,52 +146,6 @@ async def test_a_body_that_does_not_end_within_the_drain_is_a_question_at_the_ne
     assert helper.model.requests[-1].messages[-1].content == "I looked: it is finished"
 
 
-async def test_a_replay_safe_body_is_simply_run_again(shelf, autojump_clock):
-    attempts = []
-
-    @gr.tool(replay="safe")
-    async def slow(ctx: gr.ToolContext) -> str:
-        attempts.append((ctx.attempt, ctx.idempotency_key))
-        await trio.sleep(60)
-        return "finished"
-
-    helper = agent(call("slow", id="c1"), "done", tools=[slow])
-    async with home(shelf, agents=[helper], drain=0) as runtime:
-        await runtime.start(helper, "hi", run_id="r1")
-        await trio.sleep(1)
-    async with home(shelf, agents=[helper]) as runtime:
-        assert (await (await runtime.get("r1")).result()).output == "done"
-    assert attempts == [(1, "r1/c1"), (2, "r1/c1")]
-
-
-async def test_a_waiting_run_can_be_decided_after_a_restart(shelf, autojump_clock):
-    helper = agent(call("ask", id="c1"), "done", tools=[ask])
-    async with home(shelf, agents=[helper]) as runtime:
-        before = await (await runtime.start(helper, "hi", run_id="r1")).wait()
-    async with home(shelf, agents=[helper]) as runtime:
-        run = await runtime.get("r1")
-        after = await run.wait()
-        assert after == before
-        assert (await run.decide(before.tickets[0].approve())).ok
-        assert (await run.result()).output == "done"
-
-
-async def test_a_decision_that_was_accepted_just_before_the_end_acts_at_the_next_start(shelf, autojump_clock):
-    @gr.tool(needs_approval=True, replay="safe")
-    async def ask() -> str:
-        return "asked"
-
-    helper = agent(call("ask", id="c1"), [delay(100), "done"], tools=[ask])
-    async with home(shelf, agents=[helper], drain=0) as runtime:
-        run = await runtime.start(helper, "hi", run_id="r1")
-        await run.wait()
-        assert (await run.decide("c1", "resume", decision_id="d1")).ok
-    async with home(shelf, agents=[helper]) as runtime:
-        run = await runtime.get("r1")
-        assert (await run.result()).output == "done"
-        assert (await run.decide("c1", "resume", decision_id="d1")).status == "duplicate"
-
-
 async def test_runs_are_not_lost_over_many_restarts(shelf, autojump_clock):
     @gr.tool(replay="safe")
     async def slow(n: int) -> int:
@@ -642,13 +596,6 @@ async def test_deps_can_come_from_a_provider_sync_or_async(shelf, autojump_clock
         assert helper.model.requests[1].messages[-1].content.endswith(f"for {name}")
 
 
-async def started_with_deps(shelf, helper) -> None:
-    async with home(shelf, agents=[helper]) as runtime:
-        run = await runtime.start(helper, "hi", run_id="r1", deps="first")
-        assert isinstance(await run.wait(), gr.Waiting)
-        await run.send("and then look again")
-
-
 def missing(info):
     raise LookupError("nothing for it")
 
@@ -886,21 +833,6 @@ async def test_who_waits_for_a_run_waits_for_a_store_that_cannot_be_read(autojum
         assert (await run.result()).output == "done"
 
 
-async def test_another_spec_of_the_agent_is_recorded_and_accepted(shelf, autojump_clock):
-    old = agent(call("ask", id="c1"), "done", tools=[ask])
-    new = agent(call("ask", id="c1"), "done", tools=[ask], instructions="be brief")
-    async with home(shelf, agents=[old]) as runtime:
-        await (await runtime.start(old, "hi", run_id="r1")).wait()
-    async with home(shelf, agents=[new]) as runtime:
-        run = await runtime.get("r1")
-        await run.wait()
-        await run.decide("c1", "resume")
-        assert (await run.result()).output == "done"
-        degraded = payloads(await events_of(run), "degraded")
-    assert degraded[0]["reason"] == "agent_changed"
-    assert new.model.requests[0].messages[0].content == "be brief"
-
-
 async def test_an_unchanged_spec_is_not_recorded(shelf, autojump_clock):
     helper = agent(call("ask", id="c1"), "done", tools=[ask])
     async with home(shelf, agents=[helper]) as runtime:
@@ -910,18 +842,6 @@ async def test_an_unchanged_spec_is_not_recorded(shelf, autojump_clock):
         await run.decide("c1", "resume")
         await run.result()
         assert "degraded" not in types(await events_of(run))
-
-
-async def test_a_tool_that_is_gone_after_a_restart_is_reported_to_the_model(shelf, autojump_clock):
-    old = agent(call("ask", id="c1"), "done", tools=[ask])
-    new = agent(call("ask", id="c1"), "done", tools=[look])
-    async with home(shelf, agents=[old]) as runtime:
-        await (await runtime.start(old, "hi", run_id="r1")).wait()
-    async with home(shelf, agents=[new]) as runtime:
-        run = await runtime.get("r1")
-        await run.decide("c1", "resume")
-        assert (await run.result()).output == "done"
-    assert "the tool ask is not there" in new.model.requests[-1].messages[-1].content
 
 
 async def test_resume_of_a_run_that_is_worked_on_or_done_is_harmless(shelf, autojump_clock):

@@ -14,7 +14,7 @@ import greenroom as gr
 from greenroom.actors.abc import Model, TextDelta
 from greenroom.actors.contract.excerpt import LARGE
 from greenroom.actors.services.delta_buffers import BUFFER_LIMIT
-from greenroom.testing import ScriptedModel, call, delay, fail, text, think
+from greenroom.testing import ScriptedModel, call, delay, text, think
 
 from ..support.runs import Outages, agent, events_of, home, payloads, types
 
@@ -56,16 +56,6 @@ async def test_reasoning_is_streamed_beside_the_text_and_is_no_part_of_it(shelf,
     assert "hmm" not in messages[-1].content
 
 
-async def test_several_texts_of_one_answer_are_consistent_with_their_deltas(shelf, autojump_clock):
-    async with home(shelf) as runtime:
-        run = await runtime.start(chatty([text("first part"), text("second part")]), "hi")
-        assert (await run.result()).output == "second part"
-        events = await events_of(run)
-    streamed = "".join(delta["text"] for delta in payloads(events, "message.delta"))
-    (whole,) = payloads(events, "message.completed")
-    assert whole["text"].startswith(streamed)
-
-
 async def test_deltas_merge_while_a_commit_is_in_flight(tmp_path, autojump_clock):
     """While the store does not answer nothing is lost, and what came meanwhile is one delta."""
     outages = Outages()
@@ -85,31 +75,6 @@ async def test_deltas_merge_while_a_commit_is_in_flight(tmp_path, autojump_clock
     assert "0,1,2,3,4,5,6,7,8,9,".startswith("".join(delta["text"] for delta in deltas))
 
 
-async def test_a_retried_answer_discards_its_deltas_and_begins_a_new_message(shelf, autojump_clock):
-    async with home(shelf) as runtime:
-        broken = [text("half an ans"), fail("overloaded")]
-        run = await runtime.start(chatty(broken, "whole", plugins=[gr.Recovery(times=0)]), "hi")
-        assert (await run.result()).output == "whole"
-        events = await events_of(run)
-    (discarded,) = payloads(events, "message.discarded")
-    (completed,) = payloads(events, "message.completed")
-    assert discarded["messageId"] != completed["messageId"]
-    for message_id in (discarded["messageId"], completed["messageId"]):
-        indexes = [delta["index"] for delta in payloads(events, "message.delta") if delta["messageId"] == message_id]
-        assert indexes == list(range(len(indexes)))
-
-
-async def test_deltas_of_a_cancelled_answer_stay(shelf, autojump_clock):
-    async with home(shelf) as runtime:
-        run = await runtime.start(chatty([text("half an ans"), delay(1000), text("wer")]), "hi")
-        await trio.sleep(1)
-        await run.cancel()
-        await run.result()
-        events = await events_of(run)
-        assert [message.role for message in (await run.view()).messages] == ["user", "assistant"]
-    assert not payloads(events, "message.discarded")
-
-
 # --- readers ---------------------------------------------------------------------------------------------------------
 
 
@@ -124,40 +89,6 @@ async def test_a_follower_that_never_reads_slows_no_run(shelf, autojump_clock):
             assert trio.current_time() < 2
             rest = [event async for event in lazy]
         assert [first, *rest] == await events_of(run)
-
-
-async def test_two_followers_and_one_that_comes_late_see_the_same(shelf, autojump_clock):
-    helper = chatty([text("one "), delay(1), text("two "), delay(1), text("three")])
-    seen: dict[str, list] = {}
-
-    async def follow(name, run, pause):
-        seen[name] = []
-        async with run.events() as events:
-            async for event in events:
-                seen[name].append(event)
-                await trio.sleep(pause)
-
-    async with home(shelf) as runtime:
-        run = await runtime.start(helper, "hi")
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(follow, "quick", run, 0)
-            nursery.start_soon(follow, "slow", run, 0.7)
-            await trio.sleep(1.5)
-            nursery.start_soon(follow, "late", run, 0)
-        assert seen["quick"] == seen["slow"] == seen["late"] == await events_of(run)
-
-
-async def test_a_follower_can_leave_and_come_back(shelf, autojump_clock):
-    helper = chatty("a longer text that makes many deltas")
-    async with home(shelf) as runtime:
-        run = await runtime.start(helper, "hi")
-        seen = []
-        while not seen or seen[-1].type != "run.completed":
-            async with run.events(after=seen[-1].sequence if seen else 0) as events:
-                async for event in events:
-                    seen.append(event)
-                    break
-        assert seen == await events_of(run)
 
 
 async def test_events_are_seen_only_when_they_are_durable(tmp_path, autojump_clock):

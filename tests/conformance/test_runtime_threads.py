@@ -25,23 +25,6 @@ def contents(request: gr.ModelRequest) -> list[str]:
     return [message.content for message in request.messages]
 
 
-async def test_a_second_run_in_a_thread_continues_its_history(shelf, autojump_clock):
-    helper = gr.Agent("helper", instructions="be kind", model=FunctionModel(echo))
-    async with home(shelf, agents=[helper]) as runtime:
-        first = await runtime.start(helper, "one", thread_id="t")
-        await first.result()
-        second = await runtime.start(helper, "two", thread_id="t")
-        assert (await second.result()).output == "heard two"
-        assert first.thread_id == second.thread_id == "t"
-        assert [message.content for message in (await second.view()).messages] == [
-            "one",
-            "heard one",
-            "two",
-            "heard two",
-        ]
-    assert contents(helper.model.requests[1]) == ["be kind", "one", "heard one", "two"]
-
-
 async def test_a_thread_continues_after_a_restart_and_with_another_agent(shelf, autojump_clock):
     first, second = (gr.Agent(key, model=FunctionModel(echo)) for key in ("first", "second"))
     async with home(shelf, agents=[first, second]) as runtime:
@@ -49,48 +32,6 @@ async def test_a_thread_continues_after_a_restart_and_with_another_agent(shelf, 
     async with home(shelf, agents=[first, second]) as runtime:
         await (await runtime.start(second, "two", thread_id="t")).result()
     assert contents(second.model.requests[0]) == ["one", "heard one", "two"]
-
-
-async def test_runs_of_one_thread_work_one_after_the_other_in_the_order_of_their_start(shelf, autojump_clock):
-    helper = gr.Agent("helper", model=FunctionModel(echo))
-    async with home(shelf, agents=[helper]) as runtime:
-        runs = [await runtime.start(helper, word, thread_id="t") for word in ("one", "two", "three")]
-        await trio.sleep(0.5)
-        assert [(await run.view()).stage for run in runs] == ["running", "planned", "planned"]
-        assert [(await run.result()).output for run in runs] == ["heard one", "heard two", "heard three"]
-    assert [contents(request) for request in helper.model.requests] == [
-        ["one"],
-        ["one", "heard one", "two"],
-        ["one", "heard one", "two", "heard two", "three"],
-    ]
-
-
-async def test_queued_runs_continue_in_order_after_a_restart(shelf, autojump_clock):
-    helper = gr.Agent("helper", model=FunctionModel(echo))
-    async with home(shelf, agents=[helper], drain=0) as runtime:
-        for word in ("one", "two", "three"):
-            await runtime.start(helper, word, thread_id="t", run_id=word)
-        await trio.sleep(0.5)
-    async with home(shelf, agents=[helper]) as runtime:
-        assert [(await (await runtime.get(word)).result()).output for word in ("one", "two", "three")] == [
-            "heard one",
-            "heard two",
-            "heard three",
-        ]
-    assert contents(helper.model.requests[-1]) == ["one", "heard one", "two", "heard two", "three"]
-
-
-async def test_a_busy_thread_refuses_who_does_not_want_to_queue(shelf, autojump_clock):
-    helper = gr.Agent("helper", model=FunctionModel(echo))
-    async with home(shelf, agents=[helper]) as runtime:
-        first = await runtime.start(helper, "one", thread_id="t", run_id="r1")
-        with pytest.raises(gr.ThreadBusy, match="r1"):
-            await runtime.start(helper, "two", thread_id="t", run_id="r2", on_busy="refuse")
-        with pytest.raises(gr.UnknownRun):
-            await runtime.get("r2")
-        await first.result()
-        second = await runtime.start(helper, "two", thread_id="t", run_id="r2", on_busy="refuse")
-        assert (await second.result()).output == "heard two"
 
 
 @pytest.mark.parametrize("options", [{}, {"max_running": 1}], ids=["slots for all", "one slot"])
@@ -112,21 +53,6 @@ async def test_a_run_whose_thread_is_freed_before_its_creator_continues_works(sh
     assert contents(helper.model.requests[-1]) == ["one", "heard one", "two", "heard two", "three"]
 
 
-@pytest.mark.parametrize("how", ["completed", "failed", "cancelled"])
-async def test_a_thread_is_free_when_its_run_has_ended_however_it_ended(shelf, autojump_clock, how):
-    steps = {"completed": "done", "failed": call("nothing", id="c1"), "cancelled": [delay(1000), "late"]}
-    first = agent(steps[how], key="first", on_unknown_tool="raise")
-    second = agent("second", key="second")
-    async with home(shelf, agents=[first, second]) as runtime:
-        one = await runtime.start(first, "one", thread_id="t")
-        two = await runtime.start(second, "two", thread_id="t")
-        await trio.sleep(1)
-        if how == "cancelled":
-            await one.cancel()
-        assert (await two.result()).output == "second"
-        assert (await one.view()).stage == how
-
-
 async def test_a_waiting_run_keeps_its_thread(shelf, autojump_clock):
     helper = agent(call("ask", id="c1"), "done", tools=[ask])
     second = agent("second", key="second")
@@ -139,24 +65,6 @@ async def test_a_waiting_run_keeps_its_thread(shelf, autojump_clock):
         await runtime.join()
         await one.decide("c1", "resume")
         assert (await two.result()).output == "second"
-
-
-async def test_a_queued_run_can_be_cancelled_and_the_next_one_moves_up(shelf, autojump_clock):
-    helper = gr.Agent("helper", model=FunctionModel(echo))
-    async with home(shelf, agents=[helper]) as runtime:
-        one, two, three = [await runtime.start(helper, word, thread_id="t") for word in ("one", "two", "three")]
-        await two.cancel(reason="never mind")
-        assert isinstance(await two.result(), gr.Cancelled)
-        assert (await one.view()).stage == "running"
-        assert (await three.result()).output == "heard three"
-
-
-async def test_runs_without_a_thread_id_do_not_share_anything(shelf, autojump_clock):
-    helper = gr.Agent("helper", model=FunctionModel(echo))
-    async with home(shelf, agents=[helper]) as runtime:
-        await (await runtime.start(helper, "one")).result()
-        await (await runtime.start(helper, "two")).result()
-    assert contents(helper.model.requests[1]) == ["two"]
 
 
 @pytest.mark.parametrize("how", ["resumed", "commanded"])
@@ -182,26 +90,6 @@ async def test_a_degraded_run_that_is_taken_up_still_waits_for_its_thread(shelf,
 
 
 # --- slots -----------------------------------------------------------------------------------------------------------
-
-
-async def test_runs_beyond_the_limit_wait_in_stage_planned(shelf, autojump_clock):
-    helper = gr.Agent("helper", model=FunctionModel(echo))
-    async with home(shelf, agents=[helper], max_running=2) as runtime:
-        runs = [await runtime.start(helper, "hi") for _ in range(5)]
-        await trio.sleep(0.5)
-        assert [(await run.view()).stage for run in runs] == ["running"] * 2 + ["planned"] * 3
-        await runtime.join()
-        assert 2.9 < trio.current_time() < 4
-        assert {(await run.view()).stage for run in runs} == {"completed"}
-
-
-async def test_a_waiting_run_holds_no_slot(shelf, autojump_clock):
-    waits, helper = agent(call("ask", id="c1"), "done", tools=[ask], key="waits"), agent("hello")
-    async with home(shelf, agents=[waits, helper], max_running=1) as runtime:
-        first = await runtime.start(waits, "hi")
-        second = await runtime.start(helper, "hi")
-        assert (await second.result()).output == "hello"
-        assert isinstance(await first.wait(), gr.Waiting)
 
 
 async def test_a_decision_does_not_wait_behind_new_work(shelf, autojump_clock):

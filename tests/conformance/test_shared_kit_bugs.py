@@ -470,7 +470,7 @@ class LeavesItsRow(Peer):
         self._return(list(self._ledger.owned(self.name)))
 
 
-@planted("a_buried_process_loses_its_runs_at_once")
+@planted("a_buried_process_loses_its_runs_immediately")
 class BuriesWithoutFreeing(Peer):
     """A buried process keeps its runs until a turn."""
 
@@ -482,7 +482,7 @@ class BuriesWithoutFreeing(Peer):
         return True
 
 
-@planted("a_buried_process_loses_its_runs_at_once")
+@planted("a_buried_process_loses_its_runs_immediately")
 class BuriesTwice(Peer):
     """A process is buried again and again."""
 

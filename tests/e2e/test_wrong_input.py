@@ -4,14 +4,13 @@ import sqlite3
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 import trio
 
 import greenroom as gr
-from greenroom.actors.contract.pending_input import MAX_INPUTS
 from greenroom.testing import ScriptedModel, call, delay
 from greenroom.transport import connect
 
@@ -63,8 +62,6 @@ async def waiting(shelf: Shelf, *steps, **options) -> AsyncIterator[tuple[gr.Run
 
 
 # --- starting --------------------------------------------------------------------------------------------------------
-
-NOW = datetime.now(UTC)
 
 
 @pytest.mark.parametrize(
@@ -322,13 +319,6 @@ async def test_a_decision_for_a_finished_call_is_rejected(shelf, autojump_clock)
         assert "succeeded" in answer.detail
 
 
-async def test_a_decision_for_another_action_is_a_fingerprint_mismatch(shelf, autojump_clock):
-    async with waiting(shelf) as (_, run, ticket):
-        wrong = gr.Decision(target=ticket.ticket_id, action="resume", fingerprint="0" * 32)
-        answer = await run.decide(wrong)
-        assert (answer.status, answer.code) == ("rejected", "fingerprint_mismatch")
-
-
 @pytest.mark.parametrize(
     "edited",
     [{"order": "7"}, {"order": "7", "cents": "many"}, {"order": 7, "cents": 1}, {"order": "7", "cents": 1, "x": 1}],
@@ -403,46 +393,6 @@ async def test_an_unknown_mode_of_cancel_is_a_value_error(shelf, autojump_clock)
             await run.cancel(by=7)
         with pytest.raises(gr.UsageError, match="reason"):
             await run.cancel(reason=7)
-
-
-async def test_every_command_after_the_end_is_answered_run_done_or_already_decided(shelf, autojump_clock):
-    async with waiting(shelf) as (_, run, ticket):
-        assert (await run.decide(ticket.approve())).ok
-        assert (await run.result()).output == "done"
-        answers = [
-            await run.decide(ticket.deny()),
-            await run.decide("c1", "cancel"),
-            await run.cancel(),
-            await run.send("hi"),
-        ]
-        assert [answer.code for answer in answers] == ["already_decided", "already_decided", "run_done", "run_done"]
-        assert all(answer.status == "rejected" and answer.detail for answer in answers)
-
-
-async def test_the_second_reviewer_learns_who_was_first_and_when(shelf, autojump_clock):
-    async with waiting(shelf) as (_, run, ticket):
-        assert (await run.decide(ticket.approve(by="ada"))).ok
-        await run.result()
-        answer = await run.decide(ticket.deny(by="bob"))
-        assert (answer.status, answer.code) == ("rejected", "already_decided")
-        assert "ada" in answer.detail
-        assert str(NOW.year) in answer.detail
-
-
-@pytest.mark.slow
-async def test_more_commands_than_a_run_can_keep_are_answered_busy_and_nothing_is_lost(shelf, autojump_clock):
-    helper = agent([delay(100), "one"], "two")  # less than IdleTimeout allows
-    async with home(shelf, agents=[helper]) as runtime:
-        await runtime.start(helper, "hi", run_id="r1")
-    async with home(shelf) as runtime:  # no one is here to consume them
-        run = await runtime.get("r1")
-        answers = [await run.send(f"more {n}") for n in range(MAX_INPUTS + 4)]
-    codes = [answer.code for answer in answers]
-    assert codes == [None] * MAX_INPUTS + ["busy"] * 4
-    async with home(shelf, agents=[helper]) as runtime:
-        run = await runtime.get("r1")
-        assert (await run.result()).output in ("one", "two")
-        assert len(payloads(await events_of(run), "input.received")) == MAX_INPUTS
 
 
 # --- odd text from people --------------------------------------------------------------------------------------------

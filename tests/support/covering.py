@@ -9,8 +9,9 @@ A scene whose fixtures offer stores and modes has up to six variants. A session 
 
 Lots come from the seed and the names alone: the same seed chooses the same variants, in every worker. The id of a test
 names its pair, `test_x[memory-sequential]`; a test that the command line names with `::` runs on all pairs.
-`GREENROOM_CHAOS=product` runs the product, and so does `full`. A test that lists its stores or modes itself, with
-`parametrize`, keeps them.
+`GREENROOM_CHAOS=cover` runs every case of every scene on each of its stores and in each of its modes, by a covering
+array: as many variants as the longer of the two lists has values. `full` runs the product. A test that lists its stores
+or modes itself, with `parametrize`, keeps them.
 
 Of sweeps, floods and programs beside the scenes a session plays a share of the cases (`SHARES`), drawn in the same way;
 `full` plays all of them, and where judges are required no judge is left out.
@@ -124,6 +125,25 @@ def _of_file(variants: Iterable[Variant], seed: int) -> Iterator[Variant]:
             yield one
 
 
+def covering(variants: Iterable[Variant], seed: int) -> set[Variant]:
+    """Of each case as many variants as bring it to each store and each mode that it offers.
+
+    Lots decide which store meets which mode, so that the cases of a function are played in different pairs.
+    """
+    cases: dict[Hashable, list[Variant]] = defaultdict(list)
+    for variant in variants:
+        cases[variant.file, variant.function, variant.case].append(variant)
+    return {one for case in cases.values() for one in _covering(case, seed)}
+
+
+def _covering(case: Sequence[Variant], seed: int) -> Iterator[Variant]:
+    missing = {value for one in case for value in enumerate(one.pair)}
+    while missing:
+        best = max(case, key=lambda one: (len(missing & {*enumerate(one.pair)}), _lot(seed, one)))
+        yield best
+        missing -= {*enumerate(best.pair)}
+
+
 def _place(pair: Pair) -> tuple[int, ...]:
     return tuple(axis.index(value) if value else 0 for axis, value in zip(AXES, pair, strict=True))
 
@@ -169,21 +189,25 @@ def leave_out(
     items: list[pytest.Item],
     seed: int,
     *,
-    product: bool = False,
+    cover: bool = False,
     full: bool = False,
     judges_required: bool = False,
 ) -> None:
     """Take the variants that are not chosen out of a collection, most of those in real time, and rests of shares.
 
-    Of the product, coverage is measured of the variants that would be chosen.
+    Of more than a sample, coverage is measured of the variants that a sample would have.
     """
     found = {item: variant for item in items if (variant := _variant(item)) and not _named(config, item)}
     slow = [variant for variant in found.values() if variant.pair[0] == LIVE]
     others = [variant for variant in found.values() if variant.pair[0] != LIVE]
     sample = chosen(others, seed)
-    kept = {*(others if product else sample), *live(slow, seed, None if full else FEW)}
+    kept = {
+        *(others if full else sample),
+        *(covering(others, seed) if cover else ()),
+        *live(slow, seed, None if full else FEW),
+    }
     left_out = [item for item, variant in found.items() if variant not in kept]
-    if product:
+    if cover or full:
         for item, variant in found.items():
             if variant not in sample:
                 item.add_marker("no_cover")

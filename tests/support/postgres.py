@@ -30,12 +30,15 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
-from urllib.parse import urlencode
+from typing import TYPE_CHECKING, Self
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
 from .judges import lacking
+
+if TYPE_CHECKING:
+    import psycopg
 
 VARIABLE = "GREENROOM_TEST_POSTGRES"
 USER = "greenroom"
@@ -295,6 +298,42 @@ def own_schema(url: str) -> Iterator[str]:
             connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE'.encode())
 
 
+class KeptSchema:
+    """A schema with the tables of a store, which one test after the other has for itself: they are made once."""
+
+    def __init__(self, url: str) -> None:
+        from psycopg import sql
+
+        from greenroom.actors.stores.postgres import admin
+
+        admin.migrate(url)
+        self.url = url
+        self._server = url.partition("?")[0]
+        schema = parse_qs(urlsplit(url).query)["schema"][0]
+        places = sql.Identifier(schema, "about")
+        relations = "SELECT relname FROM pg_class WHERE relkind = %s AND relnamespace = %s::regnamespace"
+        with self._connected() as connection:
+            tables = [sql.Identifier(schema, name) for (name,) in connection.execute(relations, ("r", schema))]
+            sequences = [sql.Identifier(schema, name) for (name,) in connection.execute(relations, ("S", schema))]
+            about = connection.execute(sql.SQL("SELECT name, value FROM {}").format(places)).fetchall()
+        rows = [sql.SQL("({}, {})").format(sql.Literal(name), sql.Literal(value)) for name, value in about]
+        self._statements = sql.SQL("; ").join([
+            *(sql.SQL("DELETE FROM {}").format(table) for table in tables),
+            *(sql.SQL("ALTER SEQUENCE {} RESTART").format(sequence) for sequence in sequences),
+            sql.SQL("INSERT INTO {} (name, value) VALUES {}").format(places, sql.SQL(", ").join(rows)),
+        ])  # fmt: skip
+
+    def _connected(self) -> "psycopg.Connection":
+        import psycopg
+
+        return psycopg.connect(self._server)
+
+    def empty(self) -> None:
+        """Bring the tables back to what they were when they were made."""
+        with self._connected() as connection:
+            connection.execute(self._statements)
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """The URL of the server of this session, for tests that make schemas of their own."""
@@ -309,3 +348,16 @@ def postgres_url(postgres_server: str) -> Iterator[str]:
     """The URL of an empty schema for one test."""
     with own_schema(postgres_server) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def _kept_schema(postgres_server: str) -> Iterator[KeptSchema]:
+    with own_schema(postgres_server) as url:
+        yield KeptSchema(url)
+
+
+@pytest.fixture
+def postgres_tables(_kept_schema: KeptSchema) -> Iterator[str]:
+    """The URL of a schema with empty tables for one test, in less than half of the time that `postgres_url` takes."""
+    yield _kept_schema.url
+    _kept_schema.empty()

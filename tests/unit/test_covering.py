@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ..support.covering import AXES, EACH, FEW, MOST, SHARES, Pair, Variant, chosen, live, shared_out
+from ..support.covering import AXES, EACH, FEW, MOST, SHARES, Pair, Variant, chosen, covering, live, shared_out
 from ..support.runs import LIVE
 
 pytestmark = pytest.mark.no_cover
@@ -100,6 +100,26 @@ def test_the_pairs_of_a_file_are_run_equally_often():
     assert set(runs.values()) == {EACH}
 
 
+# --- each case on each store and in each mode ------------------------------------------------------------------------
+
+
+@given(FILES, st.integers())
+def test_a_covering_array_has_each_case_on_each_store_and_in_each_mode_that_it_offers(offered, seed):
+    kept = covering(offered, seed)
+    assert kept <= set(offered)
+    for axis in range(2):
+        shown, wanted = ({(one.function, one.case, one.pair[axis]) for one in some} for some in (kept, offered))
+        assert shown == wanted
+    cases = {(one.file, one.function, one.case) for one in offered}
+    assert len(kept) <= len(cases) * max(map(len, AXES))
+    assert kept == covering(offered[::-1], seed)
+
+
+def test_the_cases_of_a_file_meet_all_pairs_in_a_covering_array():
+    offered = variants("a.py", "f", 60, OFFERS[0])
+    assert {one.pair for one in covering(offered, 1)} == set(OFFERS[0])
+
+
 # --- in real time ----------------------------------------------------------------------------------------------------
 
 IN_REAL_TIME = [
@@ -165,11 +185,11 @@ def test_c(): pass
 """
 
 
-def collected(pytester, root, *arguments):
+def collected(pytester, root, *arguments, cover=False):
     pytester.makepyfile(test_scenes=SCENES)
-    pytester.makeconftest("""
+    pytester.makeconftest(f"""
 from greenroom_tests import leave_out
-def pytest_collection_modifyitems(config, items): leave_out(config, items, 1)
+def pytest_collection_modifyitems(config, items): leave_out(config, items, 1, cover={cover})
 """)
     pytester.makepyfile(greenroom_tests="from tests.support.covering import leave_out")
     pytester.syspathinsert(root)
@@ -187,3 +207,12 @@ def test_a_session_leaves_out_variants_of_fixtures_only(pytester, root):
 def test_what_the_command_line_names_runs_on_all_pairs(pytester, root):
     assert len(collected(pytester, root, "test_scenes.py::test_a")) == 8
     assert collected(pytester, root, "test_scenes.py::test_a[sqlite-sequential-2]") == ["test_a[sqlite-sequential-2]"]
+
+
+def test_a_session_that_covers_has_each_store_and_each_mode(pytester, root):
+    found = collected(pytester, root, cover=True)
+    for case in "12":
+        words = [name.removeprefix("test_a[").split("-") for name in found if name.startswith("test_a")]
+        mine = [word for word in words if word[2] == f"{case}]"]
+        assert {word[0] for word in mine} == {"memory", "sqlite"}
+        assert {word[1] for word in mine} == {"sequential", "parallel_streaming"}

@@ -39,26 +39,26 @@ _COMMANDS: Final = {name: command.place for name, command in COMMANDS.items()} |
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code. Exits as argparse does on --help (0) and invalid options (2)."""
-    given = options.parse(arguments)
+    args = options.parse(arguments)
     prepare_streams()
-    _prepare_logging(debug=given.debug)
+    _prepare_logging(debug=args.debug)
     out = sys.stdout
     try:
-        return _command(given)(given)
+        return _command(args)(args)
     except KeyboardInterrupt:
         return _interrupted()
     except BaseExceptionGroup as group:  # Ctrl-C, and what failed in another task at the same time
         if group.subgroup(KeyboardInterrupt) is not None:
             return _interrupted()
         if isinstance(group, Exception):
-            return _failed(group, given)
+            return _failed(group, args)
         raise
     except BrokenPipeError:
         # The reader has closed the pipe, as in `| head`. Python must not fail at exit when it flushes its buffer.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return exits.UNREAD
     except Exception as error:  # noqa: BLE001 - the last boundary: users get a line, not a traceback
-        return _failed(error, given)
+        return _failed(error, args)
     finally:
         sys.stdout = out
 
@@ -68,11 +68,11 @@ def _interrupted() -> int:
     return exits.INTERRUPTED
 
 
-def _command(given: argparse.Namespace) -> Callable[[argparse.Namespace], int]:
+def _command(args: argparse.Namespace) -> Callable[[argparse.Namespace], int]:
     """Return the function of the named command; its module is imported only now."""
-    if given.version:
+    if args.version:
         return _version
-    place = _COMMANDS.get(f"{given.command} {getattr(given, 'action', None)}") or _COMMANDS[given.command]
+    place = _COMMANDS.get(f"{args.command} {getattr(args, 'action', None)}") or _COMMANDS[args.command]
     command: Callable[[argparse.Namespace], int] = pkgutil.resolve_name(f"{__name__}.{place}")
     return command
 
@@ -89,17 +89,17 @@ def _version(_: argparse.Namespace) -> int:
     return exits.COMPLETED
 
 
-def _failed(error: Exception, given: argparse.Namespace) -> int:
-    if given.debug:
-        sys.stderr.write(_shown(given, "".join(traceback.format_exception(error))))
+def _failed(error: Exception, args: argparse.Namespace) -> int:
+    if args.debug:
+        sys.stderr.write(_shown(args, "".join(traceback.format_exception(error))))
     if isinstance(error, UnknownRun):
-        complain(f"no run has the id {error.run_id!r}; {_where_runs_are(given)}")
+        complain(f"no run has the id {error.run_id!r}; {_where_runs_are(args)}")
         return exits.USAGE
     code = next((code for kinds, code in _CODES if isinstance(error, kinds)), None)
     if code is not None:
-        complain(_shown(given, str(error)))
+        complain(_shown(args, str(error)))
         return code
-    text = _shown(given, f"{type(error).__name__}: {error}")
+    text = _shown(args, f"{type(error).__name__}: {error}")
     complain(f"{text}; a bug in Greenroom: greenroom --debug ... shows where")
     return exits.FAILED
 
@@ -112,7 +112,7 @@ _CODES: Final = (
 """The first kind that an error is of gives the exit code; other errors are bugs."""
 
 
-def _shown(given: argparse.Namespace, text: str) -> str:
+def _shown(args: argparse.Namespace, text: str) -> str:
     """Return an error text without the secrets that the options name, as far as the secrets are readable."""
     from greenroom.actors.contract.secrets.redaction import Redactor  # noqa: PLC0415 - only needed for an error
 
@@ -120,21 +120,21 @@ def _shown(given: argparse.Namespace, text: str) -> str:
     from .places import SharedStore  # noqa: PLC0415 - needed with the redactor only
 
     try:
-        url = getattr(given, "store", None) or ""
+        url = getattr(args, "store", None) or ""
         if url.strip():  # an error may repeat the URL, also without these options
             text = text.replace(url, str(SharedStore(url)))
-        return Redactor(hidden_values(given)).text(text)
+        return Redactor(hidden_values(args)).text(text)
     except UsageError:  # this error is the one being reported
         return Redactor().text(text)
 
 
-def _where_runs_are(given: argparse.Namespace) -> str:
+def _where_runs_are(args: argparse.Namespace) -> str:
     """Return the command that lists the runs of the place that was searched."""
     from . import owner, paths, places  # noqa: PLC0415 - `--help` does not need their import time
 
-    url = owner.named(given)
+    url = owner.named(args)
     if url is not None:
         return f"the console at {url.partition('#')[0]} lists those that you may see"
-    place = places.chosen(given)
+    place = places.chosen(args)
     where = () if place is None else places.options(place)
     return f"list the known ones with `{paths.typed('runs', *where)}`"

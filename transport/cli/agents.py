@@ -116,18 +116,18 @@ def _last_line(error: BaseException) -> str:
 
 def _agent_of(module: ModuleType, place: str, name: str) -> Agent[object]:
     agents = {key: value for key, value in vars(module).items() if isinstance(value, Agent)}
-    known = f"its agents are: {', '.join(agents)}" if agents else "it has no agent (an object made by greenroom.Agent)"
+    names = f"its agents are: {', '.join(agents)}" if agents else "it has no agent (an object made by greenroom.Agent)"
     if not name:
         distinct = list({id(agent): agent for agent in agents.values()}.values())
         if len(distinct) == 1:
             return distinct[0]
         way = f"; name one, as in {place}:{next(iter(agents))}" if agents else ""
-        raise AgentLoadError(f"{place}: {known}{way}")
+        raise AgentLoadError(f"{place}: {names}{way}")
     value: Any = module
     for part in name.split("."):
         if not hasattr(value, part):
-            raise AgentLoadError(f"{place} has no {name!r}; {known}")
+            raise AgentLoadError(f"{place} has no {name!r}; {names}")
         value = getattr(value, part)
     if not isinstance(value, Agent):
-        raise AgentLoadError(f"{place}:{name} is of type {type(value).__name__}, not an agent; {known}")
+        raise AgentLoadError(f"{place}:{name} is of type {type(value).__name__}, not an agent; {names}")
     return value

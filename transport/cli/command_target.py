@@ -36,7 +36,7 @@ class CommandTarget:
     runtime: gr.Runtime | None = None
     place: Place | None = None
 
-    async def whole_id(self, wanted: str) -> str:
+    async def whole_id(self, prefix: str) -> str:
         """Return the complete id for the beginning of an id.
 
         Raises:
@@ -44,10 +44,10 @@ class CommandTarget:
             UnknownRun: No id has this prefix.
         """
         try:
-            return (await self.access.view(wanted)).run_id
+            return (await self.access.view(prefix)).run_id
         except gr.UnknownRun:
-            page = await self.access.runs(prefix=wanted, limit=MANY)
-        return only([line.run_id for line in page.runs], wanted)
+            page = await self.access.runs(prefix=prefix, limit=MANY)
+        return only([line.run_id for line in page.runs], prefix)
 
     async def later(self, run_id: str) -> str | None:
         """Return the step after which an accepted command acts; None if no further step is needed."""
@@ -96,7 +96,7 @@ async def _open_runtime(stack: AsyncExitStack, owner: Stored, patience: float | 
         await trio.sleep(PAUSE)
 
 
-def at_run(given: argparse.Namespace, act: Callable[[CommandTarget, str, Screen], Awaitable[int]]) -> int:
+def at_run(args: argparse.Namespace, act: Callable[[CommandTarget, str, Screen], Awaitable[int]]) -> int:
     """Find the run that the options name, call `act` with the target, the run's id and a screen, return its exit code.
 
     Raises:
@@ -104,11 +104,11 @@ def at_run(given: argparse.Namespace, act: Callable[[CommandTarget, str, Screen]
     """
 
     async def perform() -> int:
-        owner = await find_in_time(given)
-        screen = open_screen(machine=given.json, secrets=hidden_values(given))
+        owner = await find_in_time(args)
+        screen = open_screen(machine=args.json, secrets=hidden_values(args))
         try:
             async with open_target(owner) as target:
-                return await act(target, await target.whole_id(given.run_id), screen)
+                return await act(target, await target.whole_id(args.run_id), screen)
         finally:
             screen.close()
 

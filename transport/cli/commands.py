@@ -18,10 +18,10 @@ STAGES: Final = ("planned", "accepted", "preparing", "needs_approval", "applying
 
 
 class Option(NamedTuple):
-    """An option or an argument: the names, and what argparse is given beside them."""
+    """An option or an argument: its names, and the keywords of argparse."""
 
     names: Sequence[str]
-    given: Mapping[str, Any]
+    keywords: Mapping[str, Any]
 
 
 class Group(NamedTuple):
@@ -50,22 +50,22 @@ def _command(
     return CommandLine(place, summary, text, options, examples, actions, redacts)
 
 
-def option(written: str, text: str, kind: types.Kind | None = None, **given: Any) -> Option:
+def option(written: str, text: str, kind: types.Kind | None = None, **keywords: Any) -> Option:
     """Return an option: `--yes`, `--limit N`, `--status/--stage STATUS`; or an argument with its name, `run_id RUN_ID`.
 
     `kind` reads the value. A FILE becomes a path. `?` at the end: the value may be missing; `...`: repeatable.
     """
     names, _, metavar = written.partition(" ")
     if not metavar:
-        given["action"] = "store_true"
+        keywords["action"] = "store_true"
     elif metavar.endswith("..."):
-        given["action"] = "append"
+        keywords["action"] = "append"
     elif metavar.endswith("?"):
-        given["nargs"] = "?"
+        keywords["nargs"] = "?"
     if metavar:
-        given["metavar"] = metavar = metavar.rstrip("?.")
-        given["type"] = Path if metavar == "FILE" else kind
-    return Option(names.split("/"), {"help": text} | given)
+        keywords["metavar"] = metavar = metavar.rstrip("?.")
+        keywords["type"] = Path if metavar == "FILE" else kind
+    return Option(names.split("/"), {"help": text} | keywords)
 
 
 # --- options of several commands -------------------------------------------------------------------------------------

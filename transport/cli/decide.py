@@ -29,27 +29,27 @@ from .owner import where
 SLEEPS: Final = "No process works on the run now; the command acts when the run is resumed:"
 
 
-def approve(given: argparse.Namespace) -> int:
+def approve(args: argparse.Namespace) -> int:
     """Approve calls, or give them their answer."""
-    given.text = None
-    given.result = None if given.result is None else read_value(given.result)
-    given.edit = None if given.edit is None else _edited(given.edit)
-    return _run(given)
+    args.text = None
+    args.result = None if args.result is None else read_value(args.result)
+    args.edit = None if args.edit is None else _edited(args.edit)
+    return _run(args)
 
 
-def deny(given: argparse.Namespace) -> int:
+def deny(args: argparse.Namespace) -> int:
     """Deny calls."""
-    given.result = given.edit = None
-    return _run(given)
+    args.result = args.edit = None
+    return _run(args)
 
 
-def decision_about(ticket: gr.Ticket, given: argparse.Namespace) -> gr.Decision:
+def decision_about(ticket: gr.Ticket, args: argparse.Namespace) -> gr.Decision:
     """Return the requested decision, bound to the action of this ticket."""
-    if given.command == "approve":
-        plain = ticket.approve(given.result, reason=given.reason)
+    if args.command == "approve":
+        plain = ticket.approve(args.result, reason=args.reason)
     else:
-        plain = ticket.deny(given.reason, text=given.text)
-    return attrs.evolve(plain, edited_arguments=given.edit, decision_id=given.id or "")
+        plain = ticket.deny(args.reason, text=args.text)
+    return attrs.evolve(plain, edited_arguments=args.edit, decision_id=args.id or "")
 
 
 def _edited(text: str) -> dict[str, Any]:
@@ -62,50 +62,50 @@ def _edited(text: str) -> dict[str, Any]:
     return value
 
 
-def _run(given: argparse.Namespace) -> int:
-    if given.all and (given.target is not None or given.id is not None):
-        raise gr.UsageError(f"--all decides every open ticket; omit {'--id' if given.target is None else 'TARGET'}")
-    return at_run(given, partial(_decide, given))
+def _run(args: argparse.Namespace) -> int:
+    if args.all and (args.target is not None or args.id is not None):
+        raise gr.UsageError(f"--all decides every open ticket; omit {'--id' if args.target is None else 'TARGET'}")
+    return at_run(args, partial(_decide, args))
 
 
-async def _decide(given: argparse.Namespace, target: CommandTarget, run_id: str, screen: Screen) -> int:
-    tickets = _chosen(given, await target.access.view(run_id), screen)
+async def _decide(args: argparse.Namespace, target: CommandTarget, run_id: str, screen: Screen) -> int:
+    tickets = _chosen(args, await target.access.view(run_id), screen)
     if tickets is None:
         return exits.USAGE
-    if len(tickets) > 1 and (given.edit is not None or given.result is not None):
+    if len(tickets) > 1 and (args.edit is not None or args.result is not None):
         raise gr.UsageError("--edit and --result are for one decision; name it as TARGET")
     run_tickets = [ticket.ticket_id for ticket in tickets if ticket.call_id is None]
-    if given.text is not None and run_tickets:
+    if args.text is not None and run_tickets:
         way = "omit --text (--reason has the reason), or name another TARGET"
         raise gr.UsageError(
             f"{run_tickets[0]} holds the run: to deny it ends the run, and the model reads nothing of it; {way}"
         )
     for ticket in tickets:
-        _show(ticket, given, screen)
+        _show(ticket, args, screen)
         if reason := barred(ticket, target.access.principal):
             raise gr.UsageError(f"{ticket.ticket_id}: {reason[0].lower()}{reason[1:]}")
-    if not await _confirmed(given, tickets, screen):
+    if not await _confirmed(args, tickets, screen):
         screen.row("Nothing was decided.", "dim")
         return exits.WAITING
-    codes = [await _hand_in(target.access, given, ticket, screen) for ticket in tickets]
+    codes = [await _hand_in(target.access, args, ticket, screen) for ticket in tickets]
     later = await target.later(run_id)
     if later is not None and exits.COMPLETED in codes:
         screen.row(f"{SLEEPS} {later}", "warn")
     return max(codes)
 
 
-def _chosen(given: argparse.Namespace, view: gr.RunView, screen: Screen) -> Sequence[gr.Ticket] | None:
+def _chosen(args: argparse.Namespace, view: gr.RunView, screen: Screen) -> Sequence[gr.Ticket] | None:
     """Return the selected tickets; None if the selection is ambiguous, which has been reported.
 
     Raises:
         UsageError: There is no open ticket.
     """
     if not view.tickets:
-        look = paths.typed("follow", view.run_id, *where(given))
+        look = paths.typed("follow", view.run_id, *where(args))
         raise gr.UsageError(f"nothing of run {view.run_id} waits for a decision (it is {view.stage.value}); see {look}")
-    if given.target is not None:
-        return [_meant(given.target, view)]
-    if given.all or len(view.tickets) == 1:
+    if args.target is not None:
+        return [_meant(args.target, view)]
+    if args.all or len(view.tickets) == 1:
         return view.tickets
     for ticket in view.tickets:
         screen.outcome({"type": "ticket", "runId": view.run_id, **plain_ticket(ticket)})
@@ -125,11 +125,11 @@ def _meant(target: str, view: gr.RunView) -> gr.Ticket:
     matching = [ticket for ticket in view.tickets if ticket.ticket_id.endswith(f".{target}")]
     if len(matching) == 1:
         return matching[0]
-    known = ", ".join(ticket.ticket_id for ticket in view.tickets)
-    raise gr.UsageError(f"{target!r} is no open ticket of run {view.run_id}; there are: {known}")
+    names = ", ".join(ticket.ticket_id for ticket in view.tickets)
+    raise gr.UsageError(f"{target!r} is no open ticket of run {view.run_id}; there are: {names}")
 
 
-def _show(ticket: gr.Ticket, given: argparse.Namespace, screen: Screen) -> None:
+def _show(ticket: gr.Ticket, args: argparse.Namespace, screen: Screen) -> None:
     tool = text_format.subject(ticket.tool)
     title = f"{tool} ({ticket.ticket_id})"
     if asks_outcome(ticket.reason, ticket.action):
@@ -137,57 +137,57 @@ def _show(ticket: gr.Ticket, given: argparse.Namespace, screen: Screen) -> None:
     screen.row(title, "strong")
     for text, style in details(ticket, whole=True):
         screen.row(text, style)
-    if given.edit is not None:
+    if args.edit is not None:
         screen.row("  with these arguments instead:", "warn")
-        for name, data in given.edit.items():
+        for name, data in args.edit.items():
             screen.row(f"  {text_format.one_line(name, 40)}: {text_format.clean(json.dumps(data, ensure_ascii=False))}")
-    if given.result is not None:
-        screen.row(f"  with the result: {text_format.clean(json.dumps(given.result, ensure_ascii=False))}", "warn")
-    if given.text is not None:
-        screen.row(f"  the model reads: {text_format.clean(given.text)}", "warn")
+    if args.result is not None:
+        screen.row(f"  with the result: {text_format.clean(json.dumps(args.result, ensure_ascii=False))}", "warn")
+    if args.text is not None:
+        screen.row(f"  the model reads: {text_format.clean(args.text)}", "warn")
 
 
-async def _confirmed(given: argparse.Namespace, tickets: Sequence[gr.Ticket], screen: Screen) -> bool:
+async def _confirmed(args: argparse.Namespace, tickets: Sequence[gr.Ticket], screen: Screen) -> bool:
     """Return True if the decision is confirmed: by --yes, at the prompt, or implicitly in a script.
 
     Raises:
         UsageError: A script would have to guess.
     """
-    if given.yes:
+    if args.yes:
         return True
-    if given.json or not is_interactive():
-        odd = [ticket for ticket in tickets if given.command == "approve" and not answerable_by_yes(ticket)]
-        if odd and given.result is None:
+    if args.json or not is_interactive():
+        odd = [ticket for ticket in tickets if args.command == "approve" and not answerable_by_yes(ticket)]
+        if odd and args.result is None:
             ask = "did it take effect?" if asks_outcome(odd[0].reason, odd[0].action) else "it asks for an answer"
             raise gr.UsageError(
                 f"{odd[0].ticket_id} wants more than a yes ({ask}): give --result JSON, or say --yes to run it"
             )
         return True
-    verb = given.command.capitalize()
+    verb = args.command.capitalize()
     question = f"{verb} it? " if len(tickets) == 1 else f"{verb} these {len(tickets)}? "
     keyboard = Keyboard()
     keyboard.forget()  # before the prompt: later input is an answer
     screen.prompt(f"{question}y yes · n no ? ")
-    typed = await keyboard.line()
-    if typed is None:
+    reply = await keyboard.line()
+    if reply is None:
         screen.row()
-    word = (typed or "").lower()
-    return word in ("y", "yes") or ACTION_WORDS.get(word) == ACTION_WORDS[given.command]
+    word = (reply or "").lower()
+    return word in ("y", "yes") or ACTION_WORDS.get(word) == ACTION_WORDS[args.command]
 
 
-async def _hand_in(runs: gr.RunAccess, given: argparse.Namespace, ticket: gr.Ticket, screen: Screen) -> int:
-    result = await runs.decide(ticket.run_id, decision_about(ticket, given))
+async def _hand_in(runs: gr.RunAccess, args: argparse.Namespace, ticket: gr.Ticket, screen: Screen) -> int:
+    result = await runs.decide(ticket.run_id, decision_about(ticket, args))
     about = wire_of(ticket, ("run_id", "ticket_id", "tool"))
-    screen.outcome({"type": "answer", **about, "decision": given.command, **answered(result)})
-    if given.all and result.code == "already_decided":
+    screen.outcome({"type": "answer", **about, "decision": args.command, **answered(result)})
+    if args.all and result.code == "already_decided":
         screen.row(f"{ticket.ticket_id} was decided meanwhile: {result.detail}", "dim")
         return exits.COMPLETED
     if not result.ok:
         complain(f"{ticket.ticket_id} was not decided ({result.code}): {result.detail or 'no reason was given'}")
         return exits.FAILED
-    done = "approved" if given.command == "approve" else "denied"
+    verdict = "approved" if args.command == "approve" else "denied"
     again = " (already, by the same id)" if result.status == "duplicate" else ""
-    screen.row(f"{done} {text_format.subject(ticket.tool)}{again}", "good" if given.command == "approve" else "warn")
+    screen.row(f"{verdict} {text_format.subject(ticket.tool)}{again}", "good" if args.command == "approve" else "warn")
     return exits.COMPLETED
 
 

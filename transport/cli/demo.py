@@ -31,33 +31,33 @@ PACE: Final = 0.4
 """Seconds per answer of the model on a terminal: long enough to read a line."""
 
 
-def demo(given: argparse.Namespace) -> int:
+def demo(args: argparse.Namespace) -> int:
     """Run the command."""
-    database = paths.database(given.db)
-    if given.resume is None:
-        resume, folder = None, _folder(given.directory or Path())
-        if given.db is None:
+    database = paths.database(args.db)
+    if args.resume is None:
+        resume, folder = None, _folder(args.directory or Path())
+        if args.db is None:
             paths.made(database)
     else:
-        resume, folder = _to_resume(given, database)
-    name = _name(given.report or REPORT)
-    watched = sys.stdout.isatty() and not given.json
-    pace = given.pace if given.pace is not None else PACE if watched else 0.0
-    approve, shown = how_to_answer(given), tokens.shown()
-    screen = open_screen(machine=given.json, secrets=hidden_values(given))
+        resume, folder = _to_resume(args, database)
+    name = _name(args.report or REPORT)
+    on_terminal = sys.stdout.isatty() and not args.json
+    pace = args.pace if args.pace is not None else PACE if on_terminal else 0.0
+    approve, token_shown = how_to_answer(args), tokens.shown()
+    screen = open_screen(machine=args.json, secrets=hidden_values(args))
     job = RunJob(
-        agent=with_model(census(pace=pace), given),
+        agent=with_model(census(pace=pace), args),
         text=task(folder.name or str(folder), name),
         resume=resume,
         database=database,
         approve=approve,
         by=paths.user(),
-        secrets=hidden_values(given),
+        secrets=hidden_values(args),
         workspace=str(folder),
         deps=folder_of,
-        serve=approve == "ask" and not given.no_serve,
-        shown=shown,
-        again=resuming(["demo"], [*paths.flags({"--db": given.db}), *model_options(given)]),
+        serve=approve == "ask" and not args.no_serve,
+        shown=token_shown,
+        again=resuming(["demo"], [*paths.flags({"--db": args.db}), *model_options(args)]),
         change=partial(change_of, folder),
     )
     collect_rarely()
@@ -86,17 +86,17 @@ def _name(name: str) -> str:
         raise gr.UsageError(f"--report: {error}") from error
 
 
-def _to_resume(given: argparse.Namespace, database: Path) -> tuple[str, Path]:
+def _to_resume(args: argparse.Namespace, database: Path) -> tuple[str, Path]:
     """Return the run to resume, and its folder.
 
     Raises:
         UsageError: There is no such run, or an option does not fit.
         StoreOpenError: The database cannot be read.
     """
-    for option, value in (("DIRECTORY", given.directory), ("--report", given.report)):
+    for option, value in (("DIRECTORY", args.directory), ("--report", args.report)):
         if value is not None:
             raise gr.UsageError(f"--resume continues a run that has its folder and report; omit {option} ({value})")
-    info = trio.run(info_of, database, given.resume or trio.run(newest_unfinished, database, KEY))
+    info = trio.run(info_of, database, args.resume or trio.run(newest_unfinished, database, KEY))
     if info.workspace is None:
         raise gr.UsageError(f"run {info.run_id} was not started by greenroom demo; continue it with greenroom run")
     return info.run_id, _folder(Path(info.workspace))

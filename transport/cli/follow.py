@@ -29,17 +29,17 @@ from .run_report import how_to_resume
 from .session import FRAME
 
 SETTLED: Final = 5
-"""Ticks without an event after which a waiting run is reported as waiting; in a replay the answer follows at once."""
+"""Ticks without an event after which a waiting run is reported as waiting; a replay shows the answer before."""
 
 LOOK: Final = 0.5
 """Seconds between two searches for another server of the database, while there is no connection."""
 
 
-def follow(given: argparse.Namespace) -> int:
+def follow(args: argparse.Namespace) -> int:
     """Run the command."""
-    owner, screen = find(given), open_screen(machine=given.json)
+    owner, screen = find(args), open_screen(machine=args.json)
     try:
-        return trio.run(Follow(given, screen).run, owner)
+        return trio.run(Follow(args, screen).run, owner)
     finally:
         screen.close()
 
@@ -47,10 +47,10 @@ def follow(given: argparse.Namespace) -> int:
 class Follow:
     """The session that follows one run on one screen."""
 
-    def __init__(self, given: argparse.Namespace, screen: Screen) -> None:
-        self._given, self._screen = given, screen
-        self._timeline = Timeline(last=given.after)
-        self._run_id: str = given.run_id
+    def __init__(self, args: argparse.Namespace, screen: Screen) -> None:
+        self._given, self._screen = args, screen
+        self._timeline = Timeline(last=args.after)
+        self._run_id: str = args.run_id
         self._trouble = ""
         self._asked: gr.Event | None = None  # set while the run waits and the command that answers has not been shown
         self._quiet = 0

@@ -23,9 +23,9 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
         return "\n".join(indent + line for line in _lines(text.splitlines(), max(20, width - len(indent))))
 
 
-def _lines(given: Iterable[str], width: int) -> Iterator[str]:
+def _lines(lines: Iterable[str], width: int) -> Iterator[str]:
     """Yield the lines; an overlong one is split, an example before its description, which is indented."""
-    for line in given:
+    for line in lines:
         if len(line) <= width:
             yield line
             continue

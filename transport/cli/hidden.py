@@ -13,7 +13,7 @@ from greenroom.actors.errors import UsageError
 from .places import STORE, SharedStore
 
 
-def hidden_values(given: argparse.Namespace) -> tuple[str, ...]:
+def hidden_values(args: argparse.Namespace) -> tuple[str, ...]:
     """Return the secrets that the options name, with the password of the store; empty for a command without them.
 
     Raises:
@@ -21,14 +21,14 @@ def hidden_values(given: argparse.Namespace) -> tuple[str, ...]:
             for. The message names the variable or the line, never the value.
     """
     values: list[str] = []
-    for name in getattr(given, "secret_env", None) or ():
+    for name in getattr(args, "secret_env", None) or ():
         value = os.environ.get(name)
         if value is None:
             raise UsageError(f"--secret-env {name}: the environment has no such variable; set it, or omit the option")
         values += _checked(f"--secret-env {name}", [value])
-    for path in getattr(given, "secrets_file", None) or ():
+    for path in getattr(args, "secrets_file", None) or ():
         values += _checked(f"--secrets-file {path}", _lines(path))
-    url = getattr(given, "store", None) or (os.environ.get(STORE) if "store" in given else None)
+    url = getattr(args, "store", None) or (os.environ.get(STORE) if "store" in args else None)
     values += SharedStore(url).secrets if url else ()
     return tuple(dict.fromkeys(values))
 

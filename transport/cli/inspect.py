@@ -61,7 +61,7 @@ async def newest_unfinished(database: Path, agent: str) -> str:
     raise gr.UsageError(f"no run of {agent!r} in {database} is unfinished; start one with greenroom demo")
 
 
-async def info_of(place: Place, wanted: str) -> RunInfo:
+async def info_of(place: Place, prefix: str) -> RunInfo:
     """Return the constant facts of a run; the beginning of its id is sufficient.
 
     Raises:
@@ -70,33 +70,33 @@ async def info_of(place: Place, wanted: str) -> RunInfo:
         StoreOpenError: The database cannot be read.
     """
     async with reading(place) as store:
-        return (await record_of(store, wanted)).info
+        return (await record_of(store, prefix)).info
 
 
-async def record_of(store: Store, wanted: str, *, calls: Literal["step", "all"] = "step") -> RunRecord:
+async def record_of(store: Store, prefix: str, *, calls: Literal["step", "all"] = "step") -> RunRecord:
     """Return the rows of a run; the beginning of its id is sufficient.
 
     Raises:
         UsageError: Several ids have this prefix.
         UnknownRun: No id has this prefix.
     """
-    record = await store.load(await whole_id(store, wanted), calls=calls)
+    record = await store.load(await whole_id(store, prefix), calls=calls)
     if record is None:
-        raise gr.UnknownRun(wanted)
+        raise gr.UnknownRun(prefix)
     return record
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
 
 
-def runs(given: argparse.Namespace) -> int:
+def runs(args: argparse.Namespace) -> int:
     """List runs."""
-    place, hidden = places.kept(given), hidden_values(given)
-    filters = {name: value for name in RunFilters.__annotations__ if (value := getattr(given, name, None)) is not None}
-    if given.status == gr.RunStatus.WAITING:
+    place, hidden = places.kept(args), hidden_values(args)
+    filters = {name: value for name in RunFilters.__annotations__ if (value := getattr(args, name, None)) is not None}
+    if args.status == gr.RunStatus.WAITING:
         filters.setdefault("order", "waiting_longest")
     page = shown_page(trio.run(_page, place, query_of(**filters)), Redactor(hidden))
-    screen = open_screen(machine=given.json, secrets=hidden)
+    screen = open_screen(machine=args.json, secrets=hidden)
     now = datetime.now(UTC)
     for summary in page.runs:
         last = summary is page.runs[-1] and page.cursor is not None
@@ -127,19 +127,19 @@ def _plain(summary: RunSummary) -> dict[str, Any]:
 # --- show ------------------------------------------------------------------------------------------------------------
 
 
-def show(given: argparse.Namespace) -> int:
+def show(args: argparse.Namespace) -> int:
     """Show one run."""
-    place, hidden = places.kept(given), hidden_values(given)
-    report = trio.run(_report, place, given.run_id, Redactor(hidden))
-    screen = open_screen(machine=given.json, secrets=hidden)
-    screen.outcome(report.plain(events=given.events))
-    report.tell(screen, now=datetime.now(UTC), events=given.events)
+    place, hidden = places.kept(args), hidden_values(args)
+    report = trio.run(_report, place, args.run_id, Redactor(hidden))
+    screen = open_screen(machine=args.json, secrets=hidden)
+    screen.outcome(report.plain(events=args.events))
+    report.tell(screen, now=datetime.now(UTC), events=args.events)
     return exits.COMPLETED
 
 
-async def _report(place: Place, wanted: str, redactor: Redactor) -> run_report.RunReport:
+async def _report(place: Place, prefix: str, redactor: Redactor) -> run_report.RunReport:
     async with reading(place) as store:
-        record = await record_of(store, wanted, calls="all")
+        record = await record_of(store, prefix, calls="all")
         run_id, redactor = record.info.run_id, redactor.within(record.info.workspace)
         lines = (await store.summaries([run_id])).runs if store.shared else ()
         thread = tuple(await store.messages(record.info.thread_id))
@@ -150,20 +150,20 @@ async def _report(place: Place, wanted: str, redactor: Redactor) -> run_report.R
         return run_report.RunReport(record, view, events, redactor, place, owner, lines[0] if lines else None)
 
 
-async def whole_id(store: Store, wanted: str) -> str:
+async def whole_id(store: Store, prefix: str) -> str:
     """Return the id with this prefix; the given text itself if it is a complete id, or if no id has the prefix.
 
     Raises:
         UsageError: Several ids have this prefix.
     """
-    if await store.outline(wanted) is not None:
-        return wanted
-    page = await store.runs(RunQuery(prefix=wanted, limit=MANY))
+    if await store.outline(prefix) is not None:
+        return prefix
+    page = await store.runs(RunQuery(prefix=prefix, limit=MANY))
     names = [summary.info.run_id for summary in page.runs]
-    return only(names, wanted) if names else wanted
+    return only(names, prefix) if names else prefix
 
 
-def only(candidates: Sequence[str], wanted: str) -> str:
+def only(candidates: Sequence[str], prefix: str) -> str:
     """Return the only id of those with the prefix.
 
     Raises:
@@ -171,11 +171,11 @@ def only(candidates: Sequence[str], wanted: str) -> str:
         UnknownRun: There is none.
     """
     if not candidates:
-        raise gr.UnknownRun(wanted)
+        raise gr.UnknownRun(prefix)
     if len(candidates) > 1:
         count = "Many" if len(candidates) >= MANY else len(candidates)
         examples = f"{candidates[0]} and {candidates[1]}"
-        raise gr.UsageError(f"{count} runs begin with {wanted!r}, such as {examples}; write more of it")
+        raise gr.UsageError(f"{count} runs begin with {prefix!r}, such as {examples}; write more of it")
     return candidates[0]
 
 

@@ -52,13 +52,13 @@ def sequence(text: str) -> int:
     return _within(text, int, 0, 2**53 - 1, "the number of an event")
 
 
-def _within(text: str, kind: Callable[[str], N], low: int, high: int, named: str) -> N:
+def _within(text: str, kind: Callable[[str], N], low: int, high: int, description: str) -> N:
     try:
         value = kind(text)
     except ValueError:
         value = None
     if value is None or not low <= value <= high:
-        raise argparse.ArgumentTypeError(f"{text} is not {named}")
+        raise argparse.ArgumentTypeError(f"{text} is not {description}")
     return value
 
 

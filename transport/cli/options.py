@@ -34,9 +34,9 @@ class _Parser(argparse.ArgumentParser):
         if unknown is not None and re.match(r"argument [A-Za-z_]+: invalid choice", message):
             near = suggested(unknown.partition("=")[0], [*self._option_string_actions])
             message = f"unrecognized arguments: {unknown}{near}"
-        chosen = re.match(r"argument COMMAND: invalid choice: '([^']*)' \(choose from (.*)\)$", message)
-        if chosen is not None:
-            message = f"there is no command {chosen[1]!r}{suggested(chosen[1], re.findall(r'[a-z]+', chosen[2]))}"
+        choice = re.match(r"argument COMMAND: invalid choice: '([^']*)' \(choose from (.*)\)$", message)
+        if choice is not None:
+            message = f"there is no command {choice[1]!r}{suggested(choice[1], re.findall(r'[a-z]+', choice[2]))}"
         lacking = re.match(r"argument (?:-\w/)?(--[a-z-]+): expected one argument$", message)
         if lacking is not None:
             option = lacking[1]
@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
     return whole
 
 
-_DEBUG: Final = Option(DEBUG.names, {**DEBUG.given, "default": argparse.SUPPRESS})
+_DEBUG: Final = Option(DEBUG.names, {**DEBUG.keywords, "default": argparse.SUPPRESS})
 """After the command; the default is that of the option before the command."""
 
 
@@ -81,7 +81,7 @@ def _after(examples: str) -> str:
 def _add(parser: argparse._ActionsContainer, options: Iterable[Option | Group]) -> None:
     for one in options:
         if isinstance(one, Option):
-            parser.add_argument(*one.names, **one.given)
+            parser.add_argument(*one.names, **one.keywords)
         elif one.title:
             _add(parser.add_argument_group(one.title, one.text), one.options)
         else:
@@ -95,15 +95,15 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         SystemExit: --help (0), or the command line is invalid (2).
     """
     whole = parser()
-    given, unknown = whole.parse_known_args(arguments)
+    args, unknown = whole.parse_known_args(arguments)
     if unknown:
         unknown = [_without_password(word) for word in unknown]
-        which = f"greenroom {given.command}" if given.command else "greenroom"
-        meant = _meant(whole, given.command, unknown)
-        whole.exit(exits.USAGE, f"greenroom: unrecognized arguments: {' '.join(unknown)}{meant}; see {which} --help\n")
-    if given.command is None and not given.version:
+        which = f"greenroom {args.command}" if args.command else "greenroom"
+        near = _meant(whole, args.command, unknown)
+        whole.exit(exits.USAGE, f"greenroom: unrecognized arguments: {' '.join(unknown)}{near}; see {which} --help\n")
+    if args.command is None and not args.version:
         whole.error("name a command")
-    return given
+    return args
 
 
 def _without_password(text: str) -> str:
@@ -116,12 +116,12 @@ def _meant(whole: argparse.ArgumentParser, command: str | None, unknown: Sequenc
     for action in whole._actions:
         if isinstance(action, argparse._SubParsersAction) and command in action.choices:
             parsers = [action.choices[command]]
-    known = [name for candidate in parsers for action in candidate._actions for name in action.option_strings]
+    names = [name for candidate in parsers for action in candidate._actions for name in action.option_strings]
     wrong = next((word.partition("=")[0] for word in unknown if word.startswith("-")), "")
-    return suggested(wrong, known) if wrong else ""
+    return suggested(wrong, names) if wrong else ""
 
 
-def suggested(word: str, known: Sequence[str]) -> str:
+def suggested(word: str, names: Sequence[str]) -> str:
     """Return a suggestion as the end of a sentence; empty if no known word is similar."""
-    near = nearest(word, known)
+    near = nearest(word, names)
     return "" if near is None else f"; did you mean {near}?"

@@ -40,8 +40,8 @@ def print_outcome(end: End, screen: Screen) -> ExitReport:
             screen.row("" if hint is None else hint[0], "dim")
             more = {"code": end.code, "message": end.message}
             if error_id is not None:
-                shown = f"error_id: {text_format.clean(error_id)} (greenroom --debug ... shows the traceback)"
-                screen.row(shown, "dim")
+                line = f"error_id: {text_format.clean(error_id)} (greenroom --debug ... shows the traceback)"
+                screen.row(line, "dim")
                 more["errorId"] = error_id
             return ExitReport("failed", exits.FAILED, more)
         case gr.Cancelled():
@@ -70,8 +70,8 @@ def _completed(end: gr.Completed[object], screen: Screen) -> ExitReport:
         screen.row(f"Stopped by a condition ({end.code}): {text_format.clean(end.detail or '')}", "warn")
     if output is not None:
         screen.row(shown_output(output))
-    if (cut := _CUT.get(end.finish or "")) is not None:
-        screen.row(cut, "warn")
+    if (notice := _CUT.get(end.finish or "")) is not None:
+        screen.row(notice, "warn")
     screen.row()
     tokens = f"{usage.input:,} tokens in, {usage.output:,} out"
     screen.row(f"completed · {text_format.plural(usage.requests, 'model request')} · {tokens}", "dim")

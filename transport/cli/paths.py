@@ -31,17 +31,17 @@ def demo_database() -> Path:
     return home / ".local" / "state" / "greenroom" / "demo.db"
 
 
-def database(given: Path | None) -> Path:
+def database(path: Path | None) -> Path:
     """Return the given database, or else the demo's.
 
     Raises:
         StoreOpenError: The path is a folder, or there is no place for the demo's database.
     """
-    if given is None:
+    if path is None:
         return demo_database()
-    if given.is_dir():
-        raise StoreOpenError(f"{given} is a folder; name a file in it, as in {given / 'runs.db'}")
-    return given
+    if path.is_dir():
+        raise StoreOpenError(f"{path} is a folder; name a file in it, as in {path / 'runs.db'}")
+    return path
 
 
 def made(path: Path) -> Path:
@@ -60,8 +60,8 @@ def made(path: Path) -> Path:
 def program() -> str:
     """Return the command for this program: its name if the shell finds it, otherwise the path that started it."""
     started_by = sys.argv[0]
-    known = Path(started_by).name != "greenroom" or shutil.which("greenroom") is not None
-    return "greenroom" if known else started_by
+    in_path = Path(started_by).name != "greenroom" or shutil.which("greenroom") is not None
+    return "greenroom" if in_path else started_by
 
 
 def typed(*words: object) -> str:

@@ -35,8 +35,8 @@ class SharedStore:
     """A shared store.
 
     Attributes:
-        url: its URL, or the key=value text; may hold a password.
-        named: an option named it, so that commands for people have to name it, too; not the environment.
+        url: The URL, or the key=value text; may hold a password.
+        named: An option named the store, not the environment, so that the commands shown to people name it, too.
     """
 
     url: str = attrs.field(repr=False)
@@ -51,20 +51,20 @@ class SharedStore:
         user, at, where = server.rpartition("@")
         if not at and "@" in query and _LISTEN not in query:  # the password has a question mark
             return scheme
-        fields = "&".join(shown for part in query.split("&") if (shown := _field(part)))
+        fields = "&".join(field for part in query.split("&") if (field := _field(part)))
         return f"{scheme}://{user.partition(':')[0]}{at}{where}{fields and mark}{fields}"
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """The passwords in the URL and in the environment, as far as they are long enough to be searched for."""
-        found = [os.environ.get(PASSWORD) or "", *_passwords(self.url)]
-        return tuple(dict.fromkeys(filter(searchable, found)))
+        passwords = [os.environ.get(PASSWORD) or "", *_passwords(self.url)]
+        return tuple(dict.fromkeys(filter(searchable, passwords)))
 
     def opened(self, *, patience: float | None = PATIENCE, name: str | None = None) -> Store:
-        """Return the store, not open yet. `name`: of the process.
+        """Return the store, not open yet. `name` is that of the process.
 
         Raises:
-            UsageError: the driver is missing, or the text is no URL of a store.
+            UsageError: the driver is missing, or the text is not the URL of a store.
             StoreOpenError: the text cannot be read.
         """
         return make_store(self.url, patience=patience, name=name)
@@ -80,8 +80,8 @@ def _kept(match: re.Match[str]) -> str:
         return ""
     if name != _LISTEN:
         return match.group()
-    shown = str(SharedStore(_bare(value)))
-    return "listen='{}' ".format(re.sub(r"(['\\])", r"\\\1", shown))
+    address = str(SharedStore(_bare(value)))
+    return "listen='{}' ".format(re.sub(r"(['\\])", r"\\\1", address))
 
 
 def _field(part: str) -> str:
@@ -103,8 +103,8 @@ def _passwords(url: str) -> Iterator[str]:
         fields = [(match[1], _bare(match[2])) for match in _KEY_VALUE.finditer(url)]
     else:
         server, _, query = url.partition("://")[2].partition("?")
-        given = server.rpartition("@")[0].partition(":")[2]
-        yield from (given, unquote(given))
+        password = server.rpartition("@")[0].partition(":")[2]
+        yield from (password, unquote(password))
         fields = parse_qsl(query)
     for name, value in fields:
         if "password" in name.lower():
@@ -113,35 +113,35 @@ def _passwords(url: str) -> Iterator[str]:
             yield from _passwords(value)
 
 
-def chosen(given: argparse.Namespace) -> Place | None:
+def chosen(args: argparse.Namespace) -> Place | None:
     """Return the file or the store that the options name, else the store of the environment; None for neither.
 
     Raises:
         UsageError: the options contradict each other, or name no store.
         StoreOpenError: the file is a folder.
     """
-    url = getattr(given, "store", None)
-    if url is not None and given.db is not None:
+    url = getattr(args, "store", None)
+    if url is not None and args.db is not None:
         raise UsageError("--store names a shared store and --db a file; give one of them")
-    if given.db is not None:
-        return paths.database(given.db)
-    named = url is not None
-    url = url if named else os.environ.get(STORE) or None
+    if args.db is not None:
+        return paths.database(args.db)
+    is_option = url is not None
+    url = url if is_option else os.environ.get(STORE) or None
     if url is None:
         return None
     if not is_store_url(url):
-        where = "--store" if named else f"the variable {STORE}"
+        where = "--store" if is_option else f"the variable {STORE}"
         raise UsageError(f"{where} is no URL of a store; write postgresql://user@host/database or service=NAME")
-    return SharedStore(url, named)
+    return SharedStore(url, is_option)
 
 
-def kept(given: argparse.Namespace) -> Place:
+def kept(args: argparse.Namespace) -> Place:
     """Return the file or the store that holds the runs; without one, the demo's database.
 
     Raises:
         UsageError, StoreOpenError: see `chosen`.
     """
-    return chosen(given) or paths.database(None)
+    return chosen(args) or paths.database(None)
 
 
 def options(place: Place) -> Sequence[str]:

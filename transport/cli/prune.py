@@ -25,19 +25,19 @@ from .places import SharedStore
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 
 
-def prune(given: argparse.Namespace) -> int:
+def prune(args: argparse.Namespace) -> int:
     """Delete the runs that ended before a time."""
     try:
-        before = datetime.now(UTC) - given.older_than
+        before = datetime.now(UTC) - args.older_than
     except OverflowError as error:
-        age = f"--older-than {given.older_than.days}d"
+        age = f"--older-than {args.older_than.days}d"
         raise gr.UsageError(f"{age} is before the year 1; give a shorter time") from error
-    pruned = trio.run(_pruned, given, before)
-    screen = open_screen(machine=given.json)
+    pruned = trio.run(_pruned, args, before)
+    screen = open_screen(machine=args.json)
     counts = {"runs": pruned.runs, "messages": pruned.messages}
     sizes = {"freedBytes": pruned.freed, "reusableBytes": pruned.reusable}
-    screen.outcome({**counts, **sizes, "before": before, "dryRun": given.dry_run})
-    screen.row(_told(pruned, dry_run=given.dry_run))
+    screen.outcome({**counts, **sizes, "before": before, "dryRun": args.dry_run})
+    screen.row(_told(pruned, dry_run=args.dry_run))
     return exits.COMPLETED
 
 
@@ -60,19 +60,19 @@ def size_text(size: int) -> str:
     return f"{number:.3g} {_UNITS[unit]}"
 
 
-async def _pruned(given: argparse.Namespace, before: datetime) -> gr.Pruned:
+async def _pruned(args: argparse.Namespace, before: datetime) -> gr.Pruned:
     """Prune a store, or let the gateway do it that has the file open; with --dry-run, only look.
 
     Raises:
         StoreOpenError: The file does not exist, or a process has it open that serves no gateway.
     """
-    if given.dry_run:
-        async with reading(places.kept(given)) as store:
+    if args.dry_run:
+        async with reading(places.kept(args)) as store:
             return await store.prune(before, dry_run=True)
     try:
-        owner = await find_in_time(given)
+        owner = await find_in_time(args)
     except NoGateway as error:
-        database = places.kept(given)
+        database = places.kept(args)
         pid = holder.pid if isinstance(database, Path) and (holder := owner_of(database)) is not None else 0
         who = f"process {pid}" if pid else "another process"
         raise gr.StoreOpenError(

@@ -32,24 +32,24 @@ WIDE: Final = 200
 """Maximum characters of an event's payload that are shown."""
 
 
-def replay(given: argparse.Namespace) -> int:
+def replay(args: argparse.Namespace) -> int:
     """Replay one run."""
-    hidden = hidden_values(given)
-    redactor, screen = Redactor(hidden), open_screen(machine=given.json, secrets=hidden)
-    return trio.run(_replayed, given, redactor, screen)
+    hidden = hidden_values(args)
+    redactor, screen = Redactor(hidden), open_screen(machine=args.json, secrets=hidden)
+    return trio.run(_replayed, args, redactor, screen)
 
 
-async def _replayed(given: argparse.Namespace, redactor: Redactor, screen: Screen) -> int:
-    database = places.kept(given)
-    info = await info_of(database, given.run_id)
-    agent, known = _agent_for(info.agent, given.agent, database)
+async def _replayed(args: argparse.Namespace, redactor: Redactor, screen: Screen) -> int:
+    database = places.kept(args)
+    info = await info_of(database, args.run_id)
+    agent, agents = _agent_for(info.agent, args.agent, database)
     async with reading(database) as store:
-        replayed = await replay_of(store, info.run_id, agent, redactor, own=agent.key == info.agent, known=known)
+        replayed = await replay_of(store, info.run_id, agent, redactor, own=agent.key == info.agent, known=agents)
     walk, number = _Walk(screen, redactor), 0
     for folded in replayed.steps():
         if folded is not None:
             number += 1
-            if given.step:
+            if args.step:
                 walk.show(number, folded)
         if folded is None or number % BREATH == 0:
             await trio.lowlevel.checkpoint()

@@ -24,30 +24,30 @@ from .hidden import hidden_values
 from .session import RunJob, work
 
 
-def run(given: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    if given.resume is not None:
-        _check_resume(given)
-    elif not (given.text or "").strip() and not given.attach:
+    if args.resume is not None:
+        _check_resume(args)
+    elif not (args.text or "").strip() and not args.attach:
         raise UsageError('nothing to ask the agent; write greenroom run FILE.py:AGENT "TEXT"')
-    approve, shown = how_to_answer(given), tokens.shown()
-    screen = open_screen(machine=given.json, secrets=hidden_values(given))
-    agent, place = with_model(load_agent(given.agent), given), places.chosen(given)
+    approve, token_shown = how_to_answer(args), tokens.shown()
+    screen = open_screen(machine=args.json, secrets=hidden_values(args))
+    agent, place = with_model(load_agent(args.agent), args), places.chosen(args)
     where = () if place is None else places.options(place)
     job = RunJob(
         agent=agent,
-        text=given.text or "",
-        run_id=given.run_id,
-        resume=given.resume,
+        text=args.text or "",
+        run_id=args.run_id,
+        resume=args.resume,
         database=place,
         approve=approve,
         by=paths.user(),
-        title=given.title,
-        attachments=tuple(map(attached, given.attach or ())),
-        serve=given.serve,
-        shown=shown,
-        secrets=hidden_values(given),
-        again=resuming(["run", given.agent, *where], model_options(given)),
+        title=args.title,
+        attachments=tuple(map(attached, args.attach or ())),
+        serve=args.serve,
+        shown=token_shown,
+        secrets=hidden_values(args),
+        again=resuming(["run", args.agent, *where], model_options(args)),
     )
     collect_rarely()
     return trio.run(work, job, screen)
@@ -72,24 +72,24 @@ def attached(path: Path) -> Attachment:
         raise UsageError(f"--attach {path}: {error}") from error
 
 
-def _check_resume(given: argparse.Namespace) -> None:
-    if places.chosen(given) is None:
-        raise UsageError(f"--resume {given.resume} needs the database that the run is in: add --db FILE or --store URL")
+def _check_resume(args: argparse.Namespace) -> None:
+    if places.chosen(args) is None:
+        raise UsageError(f"--resume {args.resume} needs the database that the run is in: add --db FILE or --store URL")
     for name, value in (
-        ("TEXT", given.text),
-        ("--run-id", given.run_id),
-        ("--title", given.title),
-        ("--attach", given.attach),
+        ("TEXT", args.text),
+        ("--run-id", args.run_id),
+        ("--title", args.title),
+        ("--attach", args.attach),
     ):
         if value is not None:
             raise UsageError(f"--resume continues a run that has its input; omit {name} ({value!r})")
 
 
-def how_to_answer(given: argparse.Namespace) -> Literal["ask", "yes", "leave"]:
+def how_to_answer(args: argparse.Namespace) -> Literal["ask", "yes", "leave"]:
     """Return how tickets are answered: by the options, otherwise at the terminal, otherwise not at all."""
-    if given.yes:
+    if args.yes:
         return "yes"
-    if given.no_approve or given.json or not is_interactive():
+    if args.no_approve or args.json or not is_interactive():
         return "leave"
     return "ask"
 

@@ -154,8 +154,8 @@ class RunReport:
         names = " → ".join(map(text_format.clean, agents))
         screen.row(f"{view.run_id}  {names}  {view.stage.value}", "strong")
         workspace, by = shown_workspace(info.workspace), text_format.clean(view.by)
-        started = f"started {info.created_at:%Y-%m-%d %H:%M:%S} UTC ({_ago(info.created_at, now)}) by {by}"
-        screen.row(f"{started} in {text_format.clean(workspace)}" if workspace else started, "dim")
+        origin = f"started {info.created_at:%Y-%m-%d %H:%M:%S} UTC ({_ago(info.created_at, now)}) by {by}"
+        screen.row(f"{origin} in {text_format.clean(workspace)}" if workspace else origin, "dim")
         first = self._events[0].payload if self._events else {}
         screen.row(f"asked: {text_format.one_line(first.get('input', ''), 500)}")
         for part in first.get("attachments", ()):

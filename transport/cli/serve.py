@@ -50,7 +50,7 @@ EXECUTABLE: Final = (sys.executable, "-P", "-m", "greenroom.transport.cli")
 class Service:
     """The service: agents, place of the runs (None: memory), gateway options, and the maximum number of running runs.
 
-    `shown`: the token may be printed. `link`: of a worker to its parent.
+    With `shown`, the token may be printed. `link` leads a worker to its parent.
     """
 
     agents: tuple[gr.Agent[object], ...]
@@ -68,31 +68,31 @@ class Service:
         return None if self.place is None else gr.SQLiteStore(self.place)
 
 
-def serve(given: argparse.Namespace) -> int:
+def serve(args: argparse.Namespace) -> int:
     """Run the command."""
-    place, link = places.chosen(given), None if given.worker is None else _link(given.worker)
-    _check(given, place)
-    shown, secrets = tokens.shown(), hidden_values(given)
+    place, link = places.chosen(args), None if args.worker is None else _link(args.worker)
+    _check(args, place)
+    shown, secrets = tokens.shown(), hidden_values(args)
     with ExitStack() as stack, naming_options():
-        if isinstance(place, SharedStore) and given.workers is not None and link is None:
-            return _parent(given, place, stack, shown=shown)
-        agents = tuple(agent for target in given.agents for agent in load_agents(target))
-        file = tokens.file_for(place if isinstance(place, Path) else None, given.token_file, stack, printed=shown)
+        if isinstance(place, SharedStore) and args.workers is not None and link is None:
+            return _parent(args, place, stack, shown=shown)
+        agents = tuple(agent for target in args.agents for agent in load_agents(target))
+        file = tokens.file_for(place if isinstance(place, Path) else None, args.token_file, stack, printed=shown)
         gate = GatewayOptions(
             token=tokens.of(file),
             token_file=file,
-            host=given.host,
-            port=given.port,
-            hosts=given.host_name,
-            origins=given.origin,
-            on_abort=given.on_abort,
+            host=args.host,
+            port=args.port,
+            hosts=args.host_name,
+            origins=args.origin,
+            on_abort=args.on_abort,
             sockets=() if link is None else link.sockets(),
         )
-        service = Service(agents, place, gate, given.max_running, shown, secrets, link)
+        service = Service(agents, place, gate, args.max_running, shown, secrets, link)
         raise_soft_limit(CONNECTIONS)
         collect_rarely()
         quiet = link is not None  # the parent speaks for its workers
-        screen = Screen(io.StringIO()) if quiet else open_screen(machine=given.json, secrets=secrets)
+        screen = Screen(io.StringIO()) if quiet else open_screen(machine=args.json, secrets=secrets)
         return trio.run(_serve, service, screen)
 
 
@@ -118,7 +118,7 @@ def _link(text: str) -> WorkerLink:
         raise gr.UsageError("--worker is for the processes that --workers starts") from error
 
 
-def _check(given: argparse.Namespace, place: Place | None) -> None:
+def _check(args: argparse.Namespace, place: Place | None) -> None:
     """Check that the options fit together.
 
     Raises:
@@ -126,12 +126,12 @@ def _check(given: argparse.Namespace, place: Place | None) -> None:
         StoreOpenError: The folder of the database does not exist.
     """
     shared = isinstance(place, SharedStore)
-    if not given.agents and not shared:
+    if not args.agents and not shared:
         way = "only a gateway to a shared store has none: --store"
         raise gr.UsageError(f"name an agent, such as support.py:agent; {way}")
-    if given.workers is not None and not shared:
+    if args.workers is not None and not shared:
         way = "processes share runs only in a shared store: add --store URL"
-        raise gr.UsageError(f"--workers {given.workers}: {way}")
+        raise gr.UsageError(f"--workers {args.workers}: {way}")
     if isinstance(place, Path) and not place.parent.is_dir():
         raise gr.StoreOpenError(f"the folder {place.parent.absolute()} does not exist; make it first")
 
@@ -139,9 +139,9 @@ def _check(given: argparse.Namespace, place: Place | None) -> None:
 # --- a parent with workers -------------------------------------------------------------------------------------------
 
 
-def _parent(given: argparse.Namespace, place: SharedStore, stack: ExitStack, *, shown: bool) -> int:
-    screen = open_screen(machine=given.json, secrets=hidden_values(given))
-    token_file = tokens.file_for(None, given.token_file, stack, printed=shown)
+def _parent(args: argparse.Namespace, place: SharedStore, stack: ExitStack, *, shown: bool) -> int:
+    screen = open_screen(machine=args.json, secrets=hidden_values(args))
+    token_file = tokens.file_for(None, args.token_file, stack, printed=shown)
     file = token_file or tokens.file_for(None, None, stack, printed=False)
     assert file is not None  # noqa: S101 - a temporary one if no other
     token = tokens.kept(file)
@@ -149,7 +149,7 @@ def _parent(given: argparse.Namespace, place: SharedStore, stack: ExitStack, *, 
     def announce(workers: Workers) -> None:
         host, port = workers.address
         address = Address(host=EVERYWHERE.get(host, host), port=port, token=token)
-        _show(screen, address, token_file, given.agents, shown=shown, workers=sorted(workers.pids))
+        _show(screen, address, token_file, args.agents, shown=shown, workers=sorted(workers.pids))
         screen.row(f"runs:     {text_format.clean(str(place))}", "dim")
         screen.row(STOPS_SHARED, "dim")
         log_to_the_operator()
@@ -160,10 +160,10 @@ def _parent(given: argparse.Namespace, place: SharedStore, stack: ExitStack, *, 
         screen.row(f"Worker {index} ended ({reason}); its runs are free, and it is replaced{again}.", "warn")
 
     options = WorkerOptions(
-        count=given.workers,
-        host=given.host,
-        port=given.port,
-        command=[*EXECUTABLE, "serve", *_words(given, file)],
+        count=args.workers,
+        host=args.host,
+        port=args.port,
+        command=[*EXECUTABLE, "serve", *_words(args, file)],
         environment={**os.environ, STORE: place.url},  # not in the command line, which others can see
         on_end=on_end,
     )
@@ -193,19 +193,19 @@ async def _serve_with_workers(
     return exits.COMPLETED
 
 
-def _words(given: argparse.Namespace, token_file: Path) -> list[str]:
+def _words(args: argparse.Namespace, token_file: Path) -> list[str]:
     """Return the options of a worker."""
-    named: list[tuple[str, Sequence[object]]] = [
+    options: list[tuple[str, Sequence[object]]] = [
         ("--token-file", [token_file]),
-        ("--host-name", given.host_name),
-        ("--origin", given.origin),
-        ("--on-abort", [given.on_abort]),
-        ("--max-running", [] if given.max_running is None else [given.max_running]),
-        ("--secret-env", given.secret_env or ()),
-        ("--secrets-file", given.secrets_file or ()),
+        ("--host-name", args.host_name),
+        ("--origin", args.origin),
+        ("--on-abort", [args.on_abort]),
+        ("--max-running", [] if args.max_running is None else [args.max_running]),
+        ("--secret-env", args.secret_env or ()),
+        ("--secrets-file", args.secrets_file or ()),
     ]
-    words = [f"{name}={value}" for name, values in named for value in values]
-    return [*given.agents, *words, *(["--debug"] if given.debug else [])]
+    words = [f"{name}={value}" for name, values in options for value in values]
+    return [*args.agents, *words, *(["--debug"] if args.debug else [])]
 
 
 # --- one process -----------------------------------------------------------------------------------------------------
@@ -226,8 +226,8 @@ async def _serve(service: Service, screen: Screen) -> int:
         ):
             with stop.in_order():
                 link = service.link
-                joined = nullcontext() if link is None else link.serving(stop.gently.cancel)
-                async with hosting(runtime, service.gate) as address, joined:
+                membership = nullcontext() if link is None else link.serving(stop.gently.cancel)
+                async with hosting(runtime, service.gate) as address, membership:
                     await _announce(service, runtime, address, screen)
                     log_to_the_operator()
                     await trio.sleep_forever()
@@ -250,8 +250,8 @@ async def _announce(service: Service, runtime: gr.Runtime, address: Address, scr
         count = len(await runtime.store.open_runs()) if isinstance(service.place, Path) else 0
         unfinished = f", {text_format.plural(count, 'run')} not finished" if count else ""
         screen.row(f"runs:     {text_format.clean(str(service.place))}{unfinished}", "dim")
-    kept = "Ctrl-C stops it; runs continue at the next start." if service.place else "Ctrl-C stops it."
-    screen.row(STOPS_SHARED if runtime.store.shared else kept, "dim")
+    way = "Ctrl-C stops it; runs continue at the next start." if service.place else "Ctrl-C stops it."
+    screen.row(STOPS_SHARED if runtime.store.shared else way, "dim")
 
 
 def _show(
@@ -267,9 +267,9 @@ def _show(
     facts = address_facts(address, token_file, shown=shown)
     more = {"workers": list(workers)} if workers else {}
     screen.outcome({**facts, "pid": os.getpid(), "agents": list(agents), **more})
-    named = ", ".join(text_format.one_line(key, 40) for key in agents) or "the runs of other processes"
+    names = ", ".join(text_format.one_line(key, 40) for key in agents) or "the runs of other processes"
     many = f" with {text_format.plural(len(workers), 'worker')}" if workers else ""
-    screen.row(f"Serving {named} at {address.url}{many}", "strong")
+    screen.row(f"Serving {names} at {address.url}{many}", "strong")
     screen.row(f"console:  {facts['console']}")
     if token_file is not None:
         screen.row(f"token:    {text_format.clean(str(token_file))}", "dim")

@@ -46,8 +46,8 @@ class RunJob:
     """The options of a session.
 
     Attributes:
-        agent, deps, secrets: As for a runtime; deps may be a provider.
-        text, attachments, run_id, title, workspace: Of a new run.
+        agent, deps, secrets: The options of the runtime; deps may be a provider.
+        text, attachments, run_id, title, workspace: The options of a new run.
         resume: Id (or its beginning) of a run to resume instead.
         database: A file or a shared store; None for memory.
         approve: How tickets are answered: "ask" in the terminal, "yes" to all that a yes answers, "leave" them open.
@@ -150,7 +150,7 @@ class Session:
 
     Attributes:
         console: The line about the console; empty for none.
-        claims: What keeps a shared store to the session's run; None if the store is not shared.
+        claims: The limit of a shared store to the session's run; None if the store is not shared.
     """
 
     claims: OneRunClaims | None = None
@@ -212,8 +212,8 @@ class Session:
         self._head(f"{job.agent.key}: {' '.join(input_words)}", run.id, note)
         return run
 
-    async def _resume(self, runtime: gr.Runtime, wanted: str) -> gr.Run[object]:
-        run = await runtime.get(await whole_id(runtime.store, wanted))
+    async def _resume(self, runtime: gr.Runtime, prefix: str) -> gr.Run[object]:
+        run = await runtime.get(await whole_id(runtime.store, prefix))
         view = await run.view()
         if view.agent != self._job.agent.key:
             raise gr.UsageError(f"run {run.id} is one of agent {view.agent!r}, not of {self._job.agent.key!r}")

@@ -31,11 +31,11 @@ _WARNINGS: Final = ("warnings", "lacking", "fault")
 # --- dead letters ----------------------------------------------------------------------------------------------------
 
 
-def revive(given: argparse.Namespace) -> int:
+def revive(args: argparse.Namespace) -> int:
     """Let a dead letter be claimed again."""
-    if given.run_id is None:
+    if args.run_id is None:
         raise gr.UsageError("greenroom runs revive lacks the RUN_ID")
-    return at_run(given, _revive)
+    return at_run(args, _revive)
 
 
 async def _revive(target: CommandTarget, run_id: str, screen: Screen) -> int:
@@ -51,39 +51,39 @@ async def _revive(target: CommandTarget, run_id: str, screen: Screen) -> int:
 # --- queues ----------------------------------------------------------------------------------------------------------
 
 
-def queues(given: argparse.Namespace) -> int:
+def queues(args: argparse.Namespace) -> int:
     """List, limit, pause or resume queues."""
-    screen = open_screen(machine=given.json, secrets=hidden_values(given))
-    if given.action == "list":
-        lines: Sequence[QueueInfo] = trio.run(_queues, given)
+    screen = open_screen(machine=args.json, secrets=hidden_values(args))
+    if args.action == "list":
+        lines: Sequence[QueueInfo] = trio.run(_queues, args)
         for queue in lines:
             screen.outcome(wire_of(queue, FIELDS))
         for text, style in _listing(lines, datetime.now(UTC)):
             screen.row(text, style)
         return exits.COMPLETED
-    queue = trio.run(_changed, given)
+    queue = trio.run(_changed, args)
     screen.outcome(wire_of(queue, FIELDS))
     limit = "no limit" if queue.max_running is None else f"at most {queue.max_running} at once"
     screen.row(f"{text_format.one_line(queue.name, 80)}: {limit}{', paused' if queue.paused else ''}", "good")
     return exits.COMPLETED
 
 
-async def _queues(given: argparse.Namespace) -> Sequence[QueueInfo]:
-    if owner.named(given) is not None:
-        async with open_target(owner.find(given)) as target:
+async def _queues(args: argparse.Namespace) -> Sequence[QueueInfo]:
+    if owner.named(args) is not None:
+        async with open_target(owner.find(args)) as target:
             return await target.access.queues()
-    async with reading(places.kept(given)) as store:
+    async with reading(places.kept(args)) as store:
         return await store.queues()
 
 
-async def _changed(given: argparse.Namespace) -> QueueInfo:
-    async with open_target(await find_in_time(given)) as target:
-        known = {queue.name: queue for queue in await target.access.queues()}
-        before = known.get(given.name) or QueueInfo(name=given.name)
-        limit = given.number if given.action == "limit" else before.max_running
-        paused = before.paused if given.action == "limit" else given.action == "pause"
-        await target.access.set_queue(given.name, max_running=limit, paused=paused)
-        return next(queue for queue in await target.access.queues() if queue.name == given.name)
+async def _changed(args: argparse.Namespace) -> QueueInfo:
+    async with open_target(await find_in_time(args)) as target:
+        by_name = {queue.name: queue for queue in await target.access.queues()}
+        before = by_name.get(args.name) or QueueInfo(name=args.name)
+        limit = args.number if args.action == "limit" else before.max_running
+        paused = before.paused if args.action == "limit" else args.action == "pause"
+        await target.access.set_queue(args.name, max_running=limit, paused=paused)
+        return next(queue for queue in await target.access.queues() if queue.name == args.name)
 
 
 def _listing(lines: Sequence[QueueInfo], now: datetime) -> list[tuple[str, Any]]:
@@ -105,22 +105,22 @@ def _listing(lines: Sequence[QueueInfo], now: datetime) -> list[tuple[str, Any]]
 # --- the database ----------------------------------------------------------------------------------------------------
 
 
-def db(given: argparse.Namespace) -> int:
+def db(args: argparse.Namespace) -> int:
     """Show the database of a shared store, migrate it, or adopt a copy."""
-    given.db = None
-    place = places.chosen(given)
+    args.db = None
+    place = places.chosen(args)
     if not isinstance(place, SharedStore):
         raise gr.UsageError(f"greenroom db needs a shared store: add --store URL, or set {places.STORE}")
     from greenroom.actors.stores.postgres.admin import WATCHED, adopt, beats, level, migrate, show  # noqa: PLC0415 - its driver is an extra
 
-    screen = open_screen(machine=given.json, secrets=hidden_values(given))
+    screen = open_screen(machine=args.json, secrets=hidden_values(args))
 
     # in a thread that Ctrl-C leaves behind: the server may not answer
     aside = partial(trio.to_thread.run_sync, abandon_on_cancel=True)
 
     async def facts_of() -> Mapping[str, Any]:
-        if given.action != "adopt":
-            return await aside({"show": show, "migrate": migrate, "level": level}[given.action], place.url)
+        if args.action != "adopt":
+            return await aside({"show": show, "migrate": migrate, "level": level}[args.action], place.url)
         before = await aside(beats, place.url)
         if before:
             await trio.sleep(WATCHED)

@@ -42,14 +42,14 @@ def shown() -> bool:
 
 
 def file_for(
-    database: Path | None, given: Path | None, stack: ExitStack | AsyncExitStack, *, printed: bool
+    database: Path | None, path: Path | None, stack: ExitStack | AsyncExitStack, *, printed: bool
 ) -> Path | None:
     """Return the token file of a gateway: the named one, the one of the database, or None if the token is `printed`.
 
     Otherwise the gateway has a temporary file, in a folder that only its user can enter; the stack deletes the folder.
     """
-    if given is not None:
-        return given.absolute()
+    if path is not None:
+        return path.absolute()
     if database is not None:
         return beside(database)
     if printed:

@@ -24,17 +24,17 @@ def sent_attachment(part: Part) -> SentAttachment:
     return SentAttachment(media_type=part.media_type, data=b64encode(part.data).decode(), name=part.name or None)
 
 
-def command_id_of(given: str | None) -> str:
+def command_id_of(command_id: str | None) -> str:
     """Return the id of a request: the given one, or 128 random bits.
 
     Raises:
         UsageError: The id is invalid.
     """
-    if not given:
+    if not command_id:
         return secrets.token_hex(16)
-    if not isinstance(given, str) or len(given) > MAX_ID or not given.isprintable():
-        raise UsageError(f"the id {given!r:.200} cannot be; give at most {MAX_ID} printable characters")
-    return given
+    if not isinstance(command_id, str) or len(command_id) > MAX_ID or not command_id.isprintable():
+        raise UsageError(f"the id {command_id!r:.200} cannot be; give at most {MAX_ID} printable characters")
+    return command_id
 
 
 def checked(value: object, what: str) -> str:
@@ -70,18 +70,18 @@ def optional(value: object, what: str) -> str | None:
     return None if value is None else checked(value, what)
 
 
-def filter_fields(call: str, filters: Mapping[str, Any], known: type[WatchFilters]) -> dict[str, Any]:
+def filter_fields(call: str, filters: Mapping[str, Any], filter_type: type[WatchFilters]) -> dict[str, Any]:
     """Return the filters of a list of runs as they are sent; those that are None are left out.
 
     Raises:
-        UsageError: A filter is unknown, a text is no str, or a time has no zone.
+        UsageError: A filter is unknown, a text is not a str, or a time has no zone.
     """
-    names, sent = known.__annotations__, dict[str, Any]()
+    names, fields = filter_type.__annotations__, dict[str, Any]()
     for name, value in filters.items():
         if name not in names:
             raise unknown_option(call, name, names)
         if name in ("since", "until"):
-            sent[FILTERS[name]] = moment_text(value, name)
+            fields[FILTERS[name]] = moment_text(value, name)
         else:
-            sent[FILTERS[name]] = value if name in ("limit", "order") else optional(value, name)
-    return {name: value for name, value in sent.items() if value is not None}
+            fields[FILTERS[name]] = value if name in ("limit", "order") else optional(value, name)
+    return {name: value for name, value in fields.items() if value is not None}

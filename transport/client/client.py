@@ -246,9 +246,9 @@ class Client:
         """
         run = checked(run_id, "run_id")
         parts = parts_of(attachments)
-        said = input_of(text, "the text", may_be_blank=bool(parts))
+        text_value = input_of(text, "the text", may_be_blank=bool(parts))
         return await self._command(
-            Send(id=command_id_of(command_id), run=run, text=said, attachments=tuple(map(sent_attachment, parts)))
+            Send(id=command_id_of(command_id), run=run, text=text_value, attachments=tuple(map(sent_attachment, parts)))
         )
 
     async def start(

@@ -193,9 +193,9 @@ class Connection:
     def _tell(self, state: ConnectionState) -> None:
         self.state = state
         if self._on_change is not None:
-            told = capture(self._on_change, state)
-            if isinstance(told, Raised):  # the connection does not suffer for it
-                text = "".join(traceback.format_exception(told.error)).rstrip()
+            result = capture(self._on_change, state)
+            if isinstance(result, Raised):  # the connection does not suffer for it
+                text = "".join(traceback.format_exception(result.error)).rstrip()
                 report(logger, logging.ERROR, "on_change raised; it must not", traceback=text)
 
     # --- one connection ----------------------------------------------------------------------------------------------
@@ -207,10 +207,10 @@ class Connection:
         except (ConnectionLost, ConnectionRejected, LocalProtocolError) as error:
             return self._parting(error)
         except BaseExceptionGroup as group:  # two of the three tasks noticed the end at the same moment
-            known, other = group.split((ConnectionLost, ConnectionRejected, LocalProtocolError))
-            if known is None or other is not None:
+            losses, other = group.split((ConnectionLost, ConnectionRejected, LocalProtocolError))
+            if losses is None or other is not None:
                 raise
-            return self._parting(next(leaves(known)))
+            return self._parting(next(leaves(losses)))
 
     def _parting(self, error: BaseException) -> ConnectionLost:
         match error:
@@ -328,8 +328,8 @@ class Connection:
             reason = error.reason
         if self._closing:
             await trio.sleep_forever()  # the writer closes the connection and ends all three tasks
-        code, said = (None, None) if reason is None else (reason.code, reason.reason)
-        raise close_reasons.closed(self.address, code, said, self._bye)
+        code, message = (None, None) if reason is None else (reason.code, reason.reason)
+        raise close_reasons.closed(self.address, code, message, self._bye)
 
     def _frame(self, text: str | bytes) -> Event | Frame | None:
         try:

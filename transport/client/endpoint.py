@@ -123,8 +123,8 @@ def _reason(error: OSError) -> str:
 
 
 def _in_words(error: BaseException) -> str:
-    known = isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno
-    return os.strerror(known) if known else str(getattr(error, "strerror", None) or error)
+    number = isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno
+    return os.strerror(number) if number else str(getattr(error, "strerror", None) or error)
 
 
 def _shown(url: str) -> str:

@@ -42,7 +42,7 @@ def write(frame: Up) -> str:
 
 def _fields(value: Any) -> dict[str, Any]:
     fields: dict[str, Any] = attrs.asdict(value, recurse=False)
-    return {camel(name): _plain(given) for name, given in fields.items() if given not in (None, ())}
+    return {camel(name): _plain(value) for name, value in fields.items() if value not in (None, ())}
 
 
 def _plain(value: Any) -> Any:

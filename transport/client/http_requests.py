@@ -53,8 +53,8 @@ async def fetch(
         UnknownRun, RequestRefused...: The gateway refused the request.
     """
     target = address.prefix + path
-    given = {name: value for name, value in (query or {}).items() if value is not None}
-    target += f"?{urlencode(given)}" if given else ""
+    fields = {name: value for name, value in (query or {}).items() if value is not None}
+    target += f"?{urlencode(fields)}" if fields else ""
     headers = [("host", address.authority), ("user-agent", f"greenroom/{__version__}"), ("connection", "close")]
     if token:
         headers.append(("authorization", f"Bearer {token}"))
@@ -118,7 +118,7 @@ def view_of(address: Endpoint, data: JSONObject) -> RunView:
         NotAGateway: The data is not a snapshot.
     """
     try:
-        ended, waits = data["termination"], data["waitingFor"]
+        termination, waits = data["termination"], data["waitingFor"]
         return RunView(
             run_id=data["run"],
             agent=data["agent"],
@@ -127,7 +127,7 @@ def view_of(address: Endpoint, data: JSONObject) -> RunView:
             by=data["by"],
             stage=Stage(data["stage"]),
             status=RunStatus(data["status"]),
-            termination=None if ended is None else parse(Termination, from_wire(Termination, ended)),
+            termination=None if termination is None else parse(Termination, from_wire(Termination, termination)),
             calls={call_id: CallStatus(status) for call_id, status in dict(data["calls"]).items()},
             tickets=tuple(_ticket(data["run"], ticket) for ticket in data["tickets"]),
             tasks={name: parse(TaskView, from_wire(TaskView, task)) for name, task in dict(data["tasks"]).items()},
@@ -188,12 +188,12 @@ def pruned_of(address: Endpoint, data: JSONObject) -> Pruned:
         NotAGateway: The data says nothing of it.
     """
     try:
-        runs, messages, freed, reusable = (
+        runs, messages, size, reusable = (
             int(data[name]) for name in ("runs", "messages", "freedBytes", "reusableBytes")
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _unreadable(address, "result", error) from error
-    return Pruned(runs=runs, messages=messages, freed=freed, reusable=reusable)
+    return Pruned(runs=runs, messages=messages, freed=size, reusable=reusable)
 
 
 def _unreadable(address: Endpoint, what: str, error: Exception) -> NotAGateway:

@@ -192,8 +192,8 @@ class RunSubscription:
         self.position, self.type, self.known = frame.sequence, None, frame.sequence
         for reader in self.readers:
             foreign = reader.cursor > 0 and reader.epoch not in (None, epoch)
-            named = goal is not None and reader.cursor == goal.after
-            if foreign or named or reader.cursor > frame.sequence:
+            names_goal = goal is not None and reader.cursor == goal.after
+            if foreign or names_goal or reader.cursor > frame.sequence:
                 reader.begin_again(frame.reason, frame.sequence, frame.snapshot)
                 reader.epoch, reader.strayed = epoch, False
 
@@ -225,8 +225,8 @@ class RunSubscription:
         """Handle gw.unsubscribed: the run has ended, has no owner, or was deleted."""
         if self.state not in (SubscriptionState.OPEN, SubscriptionState.STALE) or frame.reason == "asked":
             return  # late answer to a replaced or cancelled subscription
-        ended = self.position >= self.known and (self.type is None or self.type in TERMINAL_EVENTS)
-        if frame.reason == "done" and not ended:
+        at_end = self.position >= self.known and (self.type is None or self.type in TERMINAL_EVENTS)
+        if frame.reason == "done" and not at_end:
             self._lost(now, patience)
             return
         self._idle()

@@ -39,16 +39,16 @@ class ToolOutcome:
 def tool_outcomes(request: gr.ModelRequest) -> list[ToolOutcome]:
     """Return all calls so far, in order."""
     tool_results = {message.call_id: message.content for message in request.messages if message.role == "tool"}
-    calls = [wanted for message in request.messages for wanted in message.calls]
-    return [_said(wanted, tool_results[wanted.call_id]) for wanted in calls if wanted.call_id in tool_results]
+    calls = [call for message in request.messages for call in message.calls]
+    return [_said(call, tool_results[call.call_id]) for call in calls if call.call_id in tool_results]
 
 
-def _said(wanted: gr.CallRequest, content: str) -> ToolOutcome:
+def _said(call: gr.CallRequest, content: str) -> ToolOutcome:
     try:
         data = json.loads(content)
     except ValueError:
         data = None
-    return ToolOutcome(wanted.tool, wanted.arguments, data if isinstance(data, dict) else None, content)
+    return ToolOutcome(call.tool, call.arguments, data if isinstance(data, dict) else None, content)
 
 
 def task(folder: str, name: str) -> str:
@@ -74,19 +74,19 @@ def thinking(pace: float) -> Callable[[gr.ModelRequest], Step]:
     return answer
 
 
-def _next(said: list[ToolOutcome], folder: str, name: str) -> list[Any]:
-    if not said:
+def _next(outcomes: list[ToolOutcome], folder: str, name: str) -> list[Any]:
+    if not outcomes:
         return [text("First I look at what is there."), call("list_directory", path=".")]
-    listing = said[0].result
+    listing = outcomes[0].result
     if listing is None:
-        return [text(f"I cannot look into the folder: {said[0].words}")]
+        return [text(f"I cannot look into the folder: {outcomes[0].words}")]
     waiting = [
-        wanted for wanted in _plan(listing) if not any((outcome.tool, outcome.arguments) == wanted for outcome in said)
+        step for step in _plan(listing) if not any((outcome.tool, outcome.arguments) == step for outcome in outcomes)
     ]
     if waiting:
-        opening = [text("Now I count, and read what the folder says of itself.")] if len(said) == 1 else []
+        opening = [text("Now I count, and read what the folder says of itself.")] if len(outcomes) == 1 else []
         return [*opening, *(call(tool, arguments) for tool, arguments in waiting[:SEVERAL])]
-    return _write(said, folder, name)
+    return _write(outcomes, folder, name)
 
 
 def _plan(listing: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
@@ -100,11 +100,11 @@ def _plan(listing: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return [*reads, *(("count_lines", {"path": path, "deep": deep}) for path, deep in counts)]
 
 
-def _write(said: list[ToolOutcome], folder: str, name: str) -> list[Any]:
+def _write(outcomes: list[ToolOutcome], folder: str, name: str) -> list[Any]:
     """Propose the report, under another name if the first is taken; accept a denial."""
-    counts = [outcome.result for outcome in said if outcome.tool == "count_lines" and outcome.result is not None]
-    page = report(folder, counts, _notes(said), _faults(said))
-    tries = [outcome for outcome in said if outcome.tool == "write_report"]
+    counts = [outcome.result for outcome in outcomes if outcome.tool == "count_lines" and outcome.result is not None]
+    page = report(folder, counts, _notes(outcomes), _faults(outcomes))
+    tries = [outcome for outcome in outcomes if outcome.tool == "write_report"]
     if not tries:
         return [text("The census is done; here is the report."), call("write_report", name=name, content=page)]
     last, counted = tries[-1], summary(counts)
@@ -116,9 +116,9 @@ def _write(said: list[ToolOutcome], folder: str, name: str) -> list[Any]:
     return [text(f"{counted} No report was written: {last.words}")]
 
 
-def _notes(said: Sequence[ToolOutcome]) -> list[str]:
+def _notes(outcomes: Sequence[ToolOutcome]) -> list[str]:
     notes = []
-    for outcome in said:
+    for outcome in outcomes:
         if outcome.tool == "read_file" and outcome.result is not None:
             lines = [line.strip().strip("#= ") for line in outcome.result["text"].splitlines()]
             first = next((line for line in lines if line), "(empty)")
@@ -126,9 +126,9 @@ def _notes(said: Sequence[ToolOutcome]) -> list[str]:
     return notes
 
 
-def _faults(said: Sequence[ToolOutcome]) -> list[str]:
+def _faults(outcomes: Sequence[ToolOutcome]) -> list[str]:
     return [
         f"{outcome.tool} {outcome.arguments['path']}: {outcome.words}"
-        for outcome in said
+        for outcome in outcomes
         if outcome.result is None and outcome.tool != "write_report"
     ]

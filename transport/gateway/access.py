@@ -27,10 +27,10 @@ def everything(_: RunInfo) -> bool:
     return True
 
 
-def _scopes(given: Iterable[Scope]) -> frozenset[Scope]:
-    if isinstance(given, str):
-        raise UsageError(f"scopes={given!r}: give a set, such as {{{given!r}}}")
-    return frozenset(given)
+def _scopes(scopes: Iterable[Scope]) -> frozenset[Scope]:
+    if isinstance(scopes, str):
+        raise UsageError(f"scopes={scopes!r}: give a set, such as {{{scopes!r}}}")
+    return frozenset(scopes)
 
 
 class SeesFailed(Exception):

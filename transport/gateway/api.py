@@ -422,8 +422,8 @@ def _queueing(who: Principal, order: Start) -> dict[str, Any]:
     Raises:
         UsageError: a value is invalid.
     """
-    given = Queueing(dedupe=order.dedupe).dedupe
-    dedupe = given if given is None or who.sees is everything else f"by.{content_digest([who.name, given])}"
+    key = Queueing(dedupe=order.dedupe).dedupe
+    dedupe = key if key is None or who.sees is everything else f"by.{content_digest([who.name, key])}"
     values: dict[str, Any] = {"background": order.background, "queue": order.queue, "at": _moment("at", order.at)}
     values |= {"priority": order.priority, "dedupe": dedupe}
     return {name: value for name, value in values.items() if value is not None}
@@ -439,19 +439,19 @@ def run_of(who: Principal, command_id: str) -> str:
     return "run_" + sha256(f"{who.name}\n{command_id}".encode()).hexdigest()[:16]
 
 
-def _attachment(sent: SentAttachment) -> gr.Image | gr.File:
+def _attachment(attachment: SentAttachment) -> gr.Image | gr.File:
     """Return an image or a file as a client sent it.
 
     Raises:
         InvalidAttachment: it is invalid.
     """
-    url, data = sent.url, sent.data
+    url, data = attachment.url, attachment.data
     if (url is None) == (data is None):
         raise gr.InvalidAttachment("an attachment has data (base64) or url, one of the two")
     if url is not None and not url.startswith("data:"):
-        return gr.Image(url=url, media_type=sent.media_type)
-    body, named = decoded_url(url) if url is not None else (decoded(data or "", "data"), "")
-    return attachment_of(body, sent.media_type or named or None, sent.name)
+        return gr.Image(url=url, media_type=attachment.media_type)
+    body, name = decoded_url(url) if url is not None else (decoded(data or "", "data"), "")
+    return attachment_of(body, attachment.media_type or name or None, attachment.name)
 
 
 def plain_view(view: RunView) -> dict[str, Any]:

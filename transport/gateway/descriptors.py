@@ -33,12 +33,12 @@ def raise_soft_limit(connections: int) -> None:
     For programs, not for libraries: the limit belongs to the whole process and is inherited by children.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections * RESERVE // (RESERVE - 1) + LEAST_RESERVE
+    limit = connections * RESERVE // (RESERVE - 1) + LEAST_RESERVE
     if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        limit = min(limit, hard)
+    if soft == resource.RLIM_INFINITY or soft >= limit:
         return
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     except (OSError, ValueError):
         return  # macOS refuses more than kern.maxfilesperproc, even below the hard limit

@@ -83,9 +83,9 @@ class RunPumps:
         subscription.on_close(unregister)
 
     async def _go_round(self, run: str, pump: RunPump) -> None:
-        ended = await acapture(pump.run)
-        if isinstance(ended, Raised):  # which must not end all connections
-            self._tell(pump, ended.error)
+        result = await acapture(pump.run)
+        if isinstance(result, Raised):  # which must not end all connections
+            self._tell(pump, result.error)
             self._forget(run, pump)
             for conversation in set(pump.places.values()):
                 conversation.leave(INTERNAL)

@@ -245,33 +245,33 @@ class RunListFeed:
         """Pause. A list requested meanwhile receives its first page immediately, because a person is waiting."""
         until = trio.current_time() + seconds
         while trio.current_time() < until:
-            asked = [watch for watch in self._watches if watch.ready and watch.wants == "asked"]
-            for watch in asked:
+            requests = [watch for watch in self._watches if watch.ready and watch.wants == "asked"]
+            for watch in requests:
                 await self._give_page(watch)
-            if not asked:  # else another list may have been requested while these were read
+            if not requests:  # else another list may have been requested while these were read
                 with trio.move_on_at(until):
                     await self._lot.park()
 
     async def _round(self) -> None:
-        changed, flood, compare = tuple(self._changed), self._flood, self._compare
+        changes, flood, compare = tuple(self._changed), self._flood, self._compare
         self._changed, self._flood, self._compare = {}, False, False
         try:
             if flood:
                 self._open.clear()
                 for watch in self._watches:
                     watch.begin_again()
-            for start in range(0, len(changed), AT_ONCE):
-                await self._tell_changes(changed[start : start + AT_ONCE])
+            for start in range(0, len(changes), AT_ONCE):
+                await self._tell_changes(changes[start : start + AT_ONCE])
             if compare and not flood:
                 self._open.clear()
                 for watch in [candidate for candidate in self._watches if candidate.wants is None]:
                     await self._compare_page(watch)
             for watch in [candidate for candidate in self._watches if candidate.ready]:
                 await self._give_page(watch)
-            if changed or flood or compare:
+            if changes or flood or compare:
                 await self._tell_counts()
         except gr.StoreUnavailable:
-            self._changed = dict.fromkeys(changed) | self._changed
+            self._changed = dict.fromkeys(changes) | self._changed
             self._flood = self._flood or flood
             self._compare = self._compare or compare
             raise

@@ -169,12 +169,12 @@ def find(routes: Sequence[Route[G]], method: str, path: str) -> tuple[Route[G], 
     Raises:
         Refused: not_found, or method_not_allowed; `current` has the allowed methods.
     """
-    wanted, others = "GET" if method == "HEAD" else method, []
+    verb, others = "GET" if method == "HEAD" else method, []
     for route in routes:
         match = route.pattern.fullmatch(path)
         if match is None:
             continue
-        if route.method == wanted:
+        if route.method == verb:
             return route, {name: unquote(value) for name, value in match.groupdict().items()}
         others.append(route.method)
     if others:

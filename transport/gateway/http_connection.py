@@ -357,8 +357,8 @@ class HttpConnection:
                 max_message_size=self.gateway.limits.message_bytes,
                 receive_buffer_size=READ // 4,
             )
-            chosen = SUBPROTOCOL if SUBPROTOCOL in proposal.proposed_subprotocols else None
-            ws = await proposal.accept(subprotocol=chosen)
+            protocol = SUBPROTOCOL if SUBPROTOCOL in proposal.proposed_subprotocols else None
+            ws = await proposal.accept(subprotocol=protocol)
             self.stream.accepted()
             return ws
         return None

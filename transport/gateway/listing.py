@@ -57,12 +57,14 @@ async def visible_page(reader: gr.RunReader, who: Principal, query: gr.RunQuery)
     Raises:
         UsageError: A value of the query is invalid, or its cursor is not of this query and principal.
     """
-    opened = attrs.evolve(query, cursor=None if query.cursor is None else _unsealed(who, query.cursor), counts=False)
+    inner_query = attrs.evolve(
+        query, cursor=None if query.cursor is None else _unsealed(who, query.cursor), counts=False
+    )
     if query.limit < 1:
-        await reader.page(opened)  # raises UsageError
+        await reader.page(inner_query)  # raises UsageError
     gathered = _PageBuilder(reader, query.limit)
     scan = query.limit if who.sees is everything else SCAN
-    part: gr.RunQuery | None = attrs.evolve(opened, limit=scan)
+    part: gr.RunQuery | None = attrs.evolve(inner_query, limit=scan)
     while part is not None and not gathered.more:
         page = await reader.page(part)
         for index, line in enumerate(page.runs):
@@ -164,9 +166,9 @@ def row_of(line: gr.RunSummary, reader: gr.RunReader) -> tuple[RunLine, int]:
 
 def _row_of(line: gr.RunSummary, reader: gr.RunReader) -> RunLine:
     info, row = line.info, line.row
-    done = row.status is RunStatus.DONE
-    degraded = None if done or line.owner is not None else reader.degraded(RunRecord(info=info, row=row))
-    if line.dead is not None and not done:
+    is_done = row.status is RunStatus.DONE
+    degraded = None if is_done or line.owner is not None else reader.degraded(RunRecord(info=info, row=row))
+    if line.dead is not None and not is_done:
         degraded = DEAD_LETTER, line.dead
     return RunLine(
         run_id=info.run_id,
@@ -190,7 +192,7 @@ def _row_of(line: gr.RunSummary, reader: gr.RunReader) -> RunLine:
         waiting_since=line.waiting_since,
         asked=tuple(TicketLine(**attrs.asdict(ticket, recurse=False)) for ticket in line.asked),
         asked_count=line.asked_count,
-        termination=_termination(row.termination, reader) if done else None,
+        termination=_termination(row.termination, reader) if is_done else None,
     )
 
 

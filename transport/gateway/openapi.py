@@ -106,24 +106,24 @@ def _params(route: Route[object]) -> list[Schema]:
     ]
 
 
-def _named(place: str, said: Mapping[str, str], known: Mapping[str, Schema]) -> list[Schema]:
+def _named(place: str, said: Mapping[str, str], names: Mapping[str, Schema]) -> list[Schema]:
     return [
-        {"name": name, "in": place, "description": text, "schema": known.get(name, {"type": "string"})}
+        {"name": name, "in": place, "description": text, "schema": names.get(name, {"type": "string"})}
         for name, text in said.items()
     ]
 
 
 def _responses(route: Route[object]) -> Schema:
-    taken: Schema = {}
+    codes: Schema = {}
     for status, (text, content) in sorted(route.responses.items()):
-        taken[str(status)] = {"description": text}
+        codes[str(status)] = {"description": text}
         if content is not None:
             names = (content,) if isinstance(content, str) else content
-            taken[str(status)]["content"] = {kind: media for name in names for kind, media in _content(name).items()}
-    refused = {"$ref": "#/components/responses/Refused"}
+            codes[str(status)]["content"] = {kind: media for name in names for kind, media in _content(name).items()}
+    refusal = {"$ref": "#/components/responses/Refused"}
     if route.scope is not None:
-        taken |= {"401": refused, "403": refused}
-    return taken | {"default": refused}
+        codes |= {"401": refusal, "403": refusal}
+    return codes | {"default": refusal}
 
 
 def _content(name: str) -> Schema:
@@ -146,8 +146,8 @@ def _refused() -> Schema:
 def _schemas(routes: Iterable[Route[object]]) -> dict[str, Schema]:
     bodies = components(BODIES.values(), TEMPLATE)
     classes = [route.body for route in routes if isinstance(route.body, type)]
-    taken = {name: schema for cls in classes for name, schema in _taken(cls).items()}
-    return apart({**bodies, **FREE}, taken, command_schemas(), event_components(), payload_components())
+    names = {name: schema for cls in classes for name, schema in _taken(cls).items()}
+    return apart({**bodies, **FREE}, names, command_schemas(), event_components(), payload_components())
 
 
 def _taken(cls: type[object]) -> dict[str, Schema]:

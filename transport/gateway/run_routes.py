@@ -81,7 +81,7 @@ async def agents(gateway: Gateway, _: Request) -> Response:
     """List the agents that can be started by key: those of this process, and of the others on its store."""
     here = gateway.runtime.agents
     elsewhere = await gateway.runtime.store.agents()
-    digests = {key: {text.partition(" ")[0] for text in known} for key, known in elsewhere.items()}  # mode behind it
+    digests = {key: {text.partition(" ")[0] for text in names} for key, names in elsewhere.items()}  # mode behind it
     for key, agent in here.items():
         digests.setdefault(key, set()).add(agent.spec.digest)
     lines = [

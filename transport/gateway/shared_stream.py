@@ -185,17 +185,17 @@ class SharedStream(trio.abc.Stream):
 
     async def _write_socket(self, data: bytes | bytearray | memoryview) -> None:
         assert isinstance(self._inner, trio.SocketStream)  # noqa: S101 - for the type checker
-        socket, left, full = self._inner.socket, memoryview(data), False
-        while left:
+        socket, remaining, full = self._inner.socket, memoryview(data), False
+        while remaining:
             with trio.move_on_after(self._stall) as limit:
                 try:
-                    count = await socket.send(left)
+                    count = await socket.send(remaining)
                 except OSError as error:
                     raise trio.BrokenResourceError(f"the connection is gone: {error}") from error
                 self._progress(count)
                 if full:
                     self.taken = self.sent
-                left, full = left[count:], True
+                remaining, full = remaining[count:], True
             if limit.cancelled_caught:
                 self._give_up()
 

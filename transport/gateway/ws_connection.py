@@ -156,8 +156,8 @@ class WebSocketConnection:
             while session.phase is not SessionPhase.CLOSED:
                 await self._perform(await self._receive(ws))
         except trio_websocket.ConnectionClosed:
-            closed = ws.closed
-            code, reason = (None, None) if closed is None else (int(closed.code), closed.reason)
+            close = ws.closed
+            code, reason = (None, None) if close is None else (int(close.code), close.reason)
             await self._perform(session.peer_gone(code, reason, self.stream.verdict))
         except gr.RuntimeClosed:
             self._gateway.send_away(self)

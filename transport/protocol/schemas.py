@@ -63,7 +63,7 @@ def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
     """Split a Google-style docstring into the text about the class and name -> text of its Attributes section."""
     about, _, section = inspect.cleandoc(text).partition("\n\nAttributes:\n")
     entries = re.findall(r"^    (\w[\w, ]*): (.*(?:\n {8}.*)*)", section, re.MULTILINE)
-    return about, {camel(name): " ".join(said.split()) for names, said in entries for name in names.split(", ")}
+    return about, {camel(name): " ".join(texts.split()) for names, texts in entries for name in names.split(", ")}
 
 
 def _described(schema: Schema, fields: Mapping[str, str]) -> Schema:
@@ -94,26 +94,26 @@ def moved(schema: object, old: str, new: str) -> Any:
 
 def up_schemas() -> dict[str, Schema]:
     """Return type -> schema of the client's frames."""
-    known = components(UP.values(), "#/{name}")
-    shut = {name: {**schema, "additionalProperties": False} for name, schema in known.items()}
-    return {kind: _closed(kind, _whole(known[cls.__name__], shut)) for kind, cls in UP.items()}
+    names = components(UP.values(), "#/{name}")
+    shut = {name: {**schema, "additionalProperties": False} for name, schema in names.items()}
+    return {kind: _closed(kind, _whole(names[cls.__name__], shut)) for kind, cls in UP.items()}
 
 
 def down_schemas() -> dict[str, Schema]:
     """Return type -> schema of the gateway's frames except events."""
-    known = components(DOWN.values(), "#/{name}")
-    return {kind: {**_whole(known[cls.__name__], known), "title": kind} for kind, cls in DOWN.items()}
+    names = components(DOWN.values(), "#/{name}")
+    return {kind: {**_whole(names[cls.__name__], names), "title": kind} for kind, cls in DOWN.items()}
 
 
-def _whole(schema: object, known: Mapping[str, Schema]) -> Any:
+def _whole(schema: object, names: Mapping[str, Schema]) -> Any:
     """Return the schema with its references resolved in place."""
     match schema:
         case {"$ref": str(name)}:
-            return _whole(known[name.removeprefix("#/")], known)
+            return _whole(names[name.removeprefix("#/")], names)
         case dict():
-            return {key: _whole(value, known) for key, value in schema.items()}
+            return {key: _whole(value, names) for key, value in schema.items()}
         case list():
-            return [_whole(item, known) for item in schema]
+            return [_whole(item, names) for item in schema]
         case _:
             return schema
 
@@ -157,8 +157,8 @@ def error_code_table() -> str:
     return "\n".join(rows)
 
 
-def _yes(said: bool) -> str:
-    return "yes" if said else ""
+def _yes(value: bool) -> str:
+    return "yes" if value else ""
 
 
 def _closed(kind: str, schema: JSONObject) -> Schema:

@@ -301,9 +301,9 @@ def _is_choice(kind: object) -> bool:
 
 
 def _one_of(value: object, kind: object) -> Any:
-    known = get_args(kind)
-    if value not in known:
-        raise ValueError(f"{value!r:.40} is not known; {did_you_mean(value, known)}use {' or '.join(map(repr, known))}")
+    names = get_args(kind)
+    if value not in names:
+        raise ValueError(f"{value!r:.40} is not known; {did_you_mean(value, names)}use {' or '.join(map(repr, names))}")
     return value
 
 

@@ -361,8 +361,8 @@ class WebSocketSession:
     def _failed(self, code: str, message: str, *, retry: bool, current: object = None) -> Actions:
         request = self._pending()
         if request is not None:
-            named = {"id": request.id, "run": request.run}
-            self._answer(down.Error(code=code, message=message, retry=retry, current=current, **named))
+            ids = {"id": request.id, "run": request.run}
+            self._answer(down.Error(code=code, message=message, retry=retry, current=current, **ids))
         return ()
 
     def head_found(self, head: int) -> Actions:

@@ -75,8 +75,10 @@ class OneRunClaims:
         await trio.lowlevel.checkpoint()
         if not self.mine:
             return ()
-        lost = [line.info.run_id for line in (await self._store.summaries(sorted(self.mine))).runs if _is_ready(line)]
-        claims = [await self._claim(run_id) for run_id in lost]
+        run_ids = [
+            line.info.run_id for line in (await self._store.summaries(sorted(self.mine))).runs if _is_ready(line)
+        ]
+        claims = [await self._claim(run_id) for run_id in run_ids]
         return [ReadyRun(claim=claim) for claim in claims if isinstance(claim, Claim)]
 
     async def claim_due(self, now: datetime, ability: Ability, *, limit: int = 100) -> Sequence[ReadyRun]:

@@ -92,8 +92,8 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
         on_abort: "cancel" cancels a run whose client closes the stream of the AI SDK or of AG-UI before the run is at
             rest (`chat.stop()`, an abort, a closed page and a lost network are indistinguishable for a server).
             "continue": the run continues, and the client may reconnect for the rest.
-        sockets: Sockets that listen already, in place of binding `host` and `port`: of a parent whose processes share
-            one port, or of a service manager. They are closed at the end.
+        sockets: Sockets that listen already, in place of binding `host` and `port`: a parent whose processes share
+            one port passes them on, or a service manager. They are closed at the end.
         task_status: Receives the address.
 
     Raises:
@@ -246,11 +246,11 @@ def _made_token(host: str, token: str | None, principals: Sequence[Principal]) -
 
 
 def _listening(sockets: object) -> Sequence[socket.socket]:
-    given = tuple(sockets) if isinstance(sockets, Iterable) else (sockets,)
-    wrong = next((one for one in given if not isinstance(one, socket.socket)), None)
+    candidates = tuple(sockets) if isinstance(sockets, Iterable) else (sockets,)
+    wrong = next((one for one in candidates if not isinstance(one, socket.socket)), None)
     if wrong is not None:
         raise gr.UsageError(f"sockets has {wrong!r:.100}; give sockets that listen")
-    return given
+    return candidates
 
 
 def _check(who: Sequence[Principal]) -> None:

@@ -4,9 +4,10 @@ Theory of operation. The parent binds the port and passes the listening socket o
 a client sees one server, and a worker that ends takes only its own connections with it. A gateway in the parent would
 be one process through which everything goes, and which must not crash; the parent does nothing but wait.
 
-A worker's end is reported at once. The parent then ends what is left of its process group, such as programs that a tool
-has started, declares it dead in the store, which frees its runs for the other workers, and starts a new one: at once
-the first time, later with back-off. Without the parent the others would have to wait for the worker's lease.
+The parent learns immediately that a worker has ended. It then ends the rest of the worker's process group, such as
+programs that a tool has started, declares the worker dead in the store, which frees its runs for the other workers, and
+starts a new one: immediately the first time, later with back-off. Without the parent the others would have to wait for
+the worker's lease.
 
 Each worker leads a process group of its own, so that Ctrl-C in a terminal reaches the parent alone, which lets the
 workers drain. A worker holds the reading end of a pipe whose other end only the parent has: if the parent is killed,
@@ -49,13 +50,13 @@ BURY_AGAIN: Final = 0.5
 
 @attrs.frozen
 class WorkerLink:
-    """What a worker has from its parent.
+    """The descriptors that a worker has from its parent.
 
     Attributes:
-        name: of the process, in the store.
-        listener: descriptors of the listening sockets.
-        parent: descriptor of a pipe that ends with the parent.
-        ready: descriptor of a pipe that takes a byte once the worker serves.
+        name: The name of the process in the store.
+        listeners: The descriptors of the listening sockets.
+        parent: The descriptor of a pipe that ends with the parent.
+        ready: The descriptor of a pipe that takes a byte once the worker serves.
     """
 
     name: str
@@ -107,11 +108,11 @@ class Workers:
     """The workers of one parent.
 
     Attributes:
-        store: open in the parent; the workers open their own.
-        command: the command line of a worker, without its link.
-        environment: of the workers.
-        count: how many there are.
-        listeners: the bound sockets.
+        store: The store, open in the parent; the workers open their own.
+        command: The command line of a worker, without its link.
+        environment: The variables of the workers.
+        count: Number of workers.
+        listeners: The bound sockets.
         on_end: Called when a worker has ended and is replaced: its number, its exit code, and the seconds until then.
         pids: The process ids of the workers.
     """
@@ -138,7 +139,7 @@ class Workers:
 
     async def run(self, *, task_status: trio.TaskStatus[int | None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the workers until `stop`. Reports None once all serve, or the exit code of one that never did."""
-        life, held = os.pipe()
+        life, writer = os.pipe()
         try:
             async with trio.open_nursery() as nursery:
                 for index in range(self.count):
@@ -147,7 +148,7 @@ class Workers:
                 task_status.started(self._refused)
         finally:
             self._ended.set()
-            os.close(held)
+            os.close(writer)
             os.close(life)
 
     async def stop(self) -> None:
@@ -257,7 +258,7 @@ class WorkerOptions:
         count: Number of workers.
         host, port: Address to bind; 0 for a free port.
         command: The command line of a worker, without its address and its link.
-        environment: Of the workers.
+        environment: The variables of the workers.
         on_end: Called when a worker has ended and is replaced, as in `Workers`.
     """
 

@@ -144,20 +144,20 @@ def _form(ticket: Ticket) -> _Form:
         return _Form(title, {"r": "run it again", "u": "use a result", "c": "cancel the call", **after})
     if ticket.call_id is None:
         return _run_form(ticket, after)
-    wanted = "" if ticket.action in ("", f"tool:{ticket.tool}") else f": {text_format.one_line(ticket.action, 200)}"
+    action = "" if ticket.action in ("", f"tool:{ticket.tool}") else f": {text_format.one_line(ticket.action, 200)}"
     if answerable_by_yes(ticket):
         edit = {"e": "edit"} if ticket.arguments else {}
-        return _Form(f"May {tool} run?{wanted}", {"y": "yes", **edit, "n": "no", **after})
-    return _Form(f"{tool} asks for an answer{wanted}", {"a": "answer", "n": "no", **after})
+        return _Form(f"May {tool} run?{action}", {"y": "yes", **edit, "n": "no", **after})
+    return _Form(f"{tool} asks for an answer{action}", {"a": "answer", "n": "no", **after})
 
 
 def _run_form(ticket: Ticket, after: dict[str, str]) -> _Form:
     """Return the form of a ticket that holds the run itself, without a call."""
-    wanted = "" if ticket.action in ("", "run:resume") else f": {text_format.one_line(ticket.action, 200)}"
+    action = "" if ticket.action in ("", "run:resume") else f": {text_format.one_line(ticket.action, 200)}"
     if not answerable_by_yes(ticket):
-        return _Form(f"The run waits for an answer{wanted}", {"a": "answer", "n": "no, end the run", **after})
+        return _Form(f"The run waits for an answer{action}", {"a": "answer", "n": "no, end the run", **after})
     keys = {"y": "yes", "a": "yes, and tell it why", "n": "no, end the run", **after}
-    return _Form(f"The run is held. May it continue?{wanted}", keys)
+    return _Form(f"The run is held. May it continue?{action}", keys)
 
 
 @attrs.frozen
@@ -194,23 +194,23 @@ class _OpenPrompt:
 
     async def _edited(self) -> Decision | None:
         """Prompt for changed arguments, merge them into the call's arguments, and approve."""
-        shown = json.dumps(dict(self.ticket.arguments), ensure_ascii=False, default=str)
-        self.screen.row(f"now: {text_format.clean(shown)}", "dim")
-        if any(mask in shown for mask in (MASK, HOME, WORKSPACE)):
+        text = json.dumps(dict(self.ticket.arguments), ensure_ascii=False, default=str)
+        self.screen.row(f"now: {text_format.clean(text)}", "dim")
+        if any(mask in text for mask in (MASK, HOME, WORKSPACE)):
             self.screen.row(_MASKED, "warn")
         self.screen.prompt("Arguments to change (JSON object; Enter to leave them): ", long=True)
-        typed = await self.keyboard.line()
-        if not typed:
+        line = await self.keyboard.line()
+        if not line:
             return None
         try:
-            changed = json.loads(typed)
+            value = json.loads(line)
         except ValueError as error:
             self.screen.row(f'that is no JSON ({error}); write an object such as {{"cents": 400}}', "bad")
             return None
-        if not isinstance(changed, dict):
+        if not isinstance(value, dict):
             self.screen.row("write a JSON object: the arguments to change, by their names", "bad")
             return None
-        return self.ticket.approve(edited_arguments={**self.ticket.arguments, **changed})
+        return self.ticket.approve(edited_arguments={**self.ticket.arguments, **value})
 
 
 _MASKED: Final = (
@@ -233,9 +233,9 @@ async def ask(
     choices = " · ".join(f"{key} {text}" for key, text in form.keys.items())
     while True:
         screen.prompt(f"{choices} ? ")
-        typed = await keyboard.line()
-        key = "q" if typed is None else _chosen(typed, form)
-        if typed is None:
+        line = await keyboard.line()
+        key = "q" if line is None else _chosen(line, form)
+        if line is None:
             screen.row()
         if key == "q":
             return None
@@ -243,7 +243,7 @@ async def ask(
             for text, style in details(ticket, change, whole=True):
                 screen.row(text, style)
             continue
-        decision = await prompt.decision(key, typed or "")
+        decision = await prompt.decision(key, line or "")
         if decision is not None:
             return decision
 

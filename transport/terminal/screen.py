@@ -217,11 +217,11 @@ class HidingScreen(Screen):
 
 def complain(text: str) -> None:
     """Write one line to standard error; on a terminal, long lines break between words."""
-    said = f"greenroom: {text_format.one_line(text, 2000)}"
+    line = f"greenroom: {text_format.one_line(text, 2000)}"
     if sys.stderr.isatty():
-        begins = [0, *text_format.breaks(said, shutil.get_terminal_size().columns)]
-        said = "\n".join(said[begin:end].rstrip() for begin, end in pairwise([*begins, len(said)]))
-    sys.stderr.write(f"{said}\n")
+        begins = [0, *text_format.breaks(line, shutil.get_terminal_size().columns)]
+        line = "\n".join(line[begin:end].rstrip() for begin, end in pairwise([*begins, len(line)]))
+    sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
 

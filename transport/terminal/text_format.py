@@ -56,10 +56,10 @@ def cut(text: str, width: int) -> str:
     """Return the text, or its beginning and an ellipsis: at most `width` columns of a terminal."""
     if columns(text) <= width:
         return text
-    used = 1  # the ellipsis
+    width_used = 1  # the ellipsis
     for at, char in enumerate(text):
-        used += columns(char)
-        if used > width:
+        width_used += columns(char)
+        if width_used > width:
             return f"{text[:at]}…"
     raise AssertionError("a text of more columns than its characters have")
 
@@ -106,9 +106,9 @@ def value(data: object, width: int) -> str:
     return one_line(json.dumps(data, ensure_ascii=False, default=str), width)
 
 
-def arguments(given: JSONObject, width: int = 60) -> str:
+def arguments(values: JSONObject, width: int = 60) -> str:
     """Return the arguments of a call in one line, at most `width` columns."""
-    return cut(" ".join(f"{one_line(name, 30)}={value(data, 40)}" for name, data in given.items()), width)
+    return cut(" ".join(f"{one_line(name, 30)}={value(data, 40)}" for name, data in values.items()), width)
 
 
 def result(data: object, width: int) -> str:
@@ -117,9 +117,9 @@ def result(data: object, width: int) -> str:
         return one_line(data["summary"], width)
     if isinstance(data, str):
         return one_line(data, width)
-    shown: list[Any] = data if isinstance(data, list) else [data]
-    if any(map(_is_part, shown)):
-        return cut(", ".join(attached(one) if _is_part(one) else value(one, width) for one in shown), width)
+    items: list[Any] = data if isinstance(data, list) else [data]
+    if any(map(_is_part, items)):
+        return cut(", ".join(attached(one) if _is_part(one) else value(one, width) for one in items), width)
     return "" if data is None else value(data, width)
 
 

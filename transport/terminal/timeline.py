@@ -132,12 +132,12 @@ class Timeline:
 
         A text that the end of the run has cut is neither.
         """
-        said = payload["text"].strip() if payload["role"] == "assistant" else self._said
+        text = payload["text"].strip() if payload["role"] == "assistant" else self._said
         if payload.get("cut"):
-            yield Line(at=at, kind="text", who=self.agent, what=text_format.clean(said))
+            yield Line(at=at, kind="text", who=self.agent, what=text_format.clean(text))
             yield Line(at=at, kind="note", who=self.agent, what="was cut off in this answer: the run ended")
-            said = ""
-        self._said = said
+            text = ""
+        self._said = text
 
     def _called(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         if self._said:

@@ -38,7 +38,7 @@ _DEFAULT = AgentSpec(key="").execution
 
 
 def published(agent: Agent[object]) -> str:
-    """Return what a process publishes of an agent."""
+    """Return the text that a process publishes about an agent."""
     facts: dict[str, Any] = {}
     if agent.execution != _DEFAULT:
         facts["execution"] = execution_data(agent.execution)
@@ -146,14 +146,14 @@ class AgentsElsewhere(Protocol):
         """The agents as they were read a moment ago; None if that is too long ago."""
 
     async def read(self) -> Published:
-        """Read what the processes publish now.
+        """Read the present publications of the processes.
 
         Raises:
             StoreUnavailable, StoreDown: the store does not answer.
         """
 
     async def find(self, key: str) -> AgentSpec | None:
-        """Read what a start needs of one agent; None if no live process has it. Raises as `read`."""
+        """Read the facts of one agent that a start needs; None if no live process has the agent. Raises as `read`."""
 
 
 class NoAgents:

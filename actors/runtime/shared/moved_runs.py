@@ -1,4 +1,4 @@
-"""`MovedRuns`: brings what other processes do to runs into this one, for those who follow a run or wait for it here.
+"""`MovedRuns`: publishes the changes of runs in other processes, for callers that follow a run or wait for it here.
 
 Theory of operation. Each signal of a run without an owner here holds a watch of the store (`change_signals.py`), which
 reports that the run has new events, or changed otherwise. One task reads for all: for a followed run a page of events,
@@ -40,12 +40,12 @@ RECENT: Final = 64
 
 
 class MovedRuns:
-    """Reads the runs that other processes moved, and publishes what is new."""
+    """Reads the runs that other processes moved, and publishes their new events."""
 
     def __init__(self, services: Services, registry: RunRegistry, signals: ChangeSignals) -> None:
         self._services, self._registry, self._signals = services, registry, signals
         self._to_read: dict[str, int] = {}
-        self._looked_up_to = ""  # what is noted of the runs up to this id was looked at
+        self._looked_up_to = ""  # the notes about runs up to this id were compared with the store
         self._some = trio.Event()
 
     def __repr__(self) -> str:
@@ -69,7 +69,7 @@ class MovedRuns:
                     await self._read_next()
 
     async def _read_next(self) -> None:
-        """Read what is new of one run. The store reports each move once: a read that fails is noted again."""
+        """Read the news of one run. The store reports each move once: a read that fails is noted again."""
         run_id = next(iter(self._to_read))
         last, done = self._to_read.pop(run_id), False
         try:
@@ -79,7 +79,7 @@ class MovedRuns:
             await trio.sleep(RETRY)
         except StoreDown:
             raise
-        except StoreError:  # what is damaged, each follower meets itself
+        except StoreError:  # each follower meets the damaged rows itself
             done = True
             await trio.lowlevel.checkpoint()
         finally:
@@ -133,7 +133,7 @@ class MovedRuns:
                 await trio.lowlevel.checkpoint()
 
     async def forget_moved(self) -> None:
-        """Forget what is noted here of runs that have ended or gone on in other processes: of some at a time, in turns.
+        """Forget the notes about runs that ended or went on in other processes; some runs at a time, in turns.
 
         Raises:
             StoreError: the runs cannot be read.

@@ -73,17 +73,17 @@ class SharedOwnership:
         if actor.degraded is not None and actor.degraded[0] == GAVE_UP:
             return  # the claim of a run that was given up stays here until the end: others would crash of it, too
         if actor.claim is None or actor.void:
-            actor.degraded = None  # another process has the run by now: what is missing here keeps it from no owner
+            actor.degraded = None  # another process has the run by now, and needs nothing from here
             return
         claim, actor.claim, ready_at = actor.claim, None, None
         if actor.degraded is not None:
             pause = ASK_AGAIN.delay(actor.refusals + 1, self._jitter() - 0.5)
             ready_at = self._clock.now() + timedelta(seconds=pause)
-        with suppress(StoreUnavailable, StoreDown):  # the store gives back what no actor of this process has
+        with suppress(StoreUnavailable, StoreDown):  # the store gives back the claims that no actor of this process has
             await self._store.give_back((claim,), ready_at=ready_at)
 
     def may_take(self, run: OwnedRun | None) -> bool:
-        """Return True: what was given back is ready again after a pause only."""
+        """Return True: a run that was given back is ready again only after a pause."""
         return True
 
     def for_command(self, run: OwnedRun | None, errand: Errand) -> Begin:

@@ -13,7 +13,7 @@ from ..reader import RunReader
 
 @attrs.define(eq=False, repr=False)
 class SharedReader(RunReader):
-    """A `RunReader` that asks the store what other processes do, before it says that no process works on a run."""
+    """A `RunReader` that reads the state of other processes before it says that no process works on a run."""
 
     def __attrs_post_init__(self) -> None:
         self._source = EventSource(self._services.store, self._services.signals, self.degraded, self._lack)

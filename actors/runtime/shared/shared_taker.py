@@ -1,4 +1,4 @@
-"""`SharedTaker`: claims runs of a shared store that are ready, and tells other processes what this one can do.
+"""`SharedTaker`: claims ready runs of a shared store, and publishes the abilities of this process.
 
 Theory of operation. Runs that are not at rest and have no owner belong to all processes. Each process claims at most as
 many as it has room for: when the store reports work, when room becomes free and more runs may be ready, and once a

@@ -120,6 +120,7 @@ class WriteQueue(Generic[R]):
         """`make_writer`: called at each opening. `down`: why requests are refused before the first opening."""
         self._make_writer = make_writer
         self.report: Report = ignore
+        self._report_outage: Report = ignore
         self._waiting: SimpleQueue[Any] = SimpleQueue()
         self._taken: Sequence[R] = ()
         self.unsettled = 0
@@ -130,9 +131,9 @@ class WriteQueue(Generic[R]):
     # --- the store's side
     # ------------------------------------------------------------------------------------------------
 
-    def open(self, report: Report) -> None:
-        """Accept requests from now on."""
-        self.report = report
+    def open(self, report: Report, outages: Report | None = None) -> None:
+        """Accept requests from now on. `outages`: receives the reports about outages instead of `report`."""
+        self.report, self._report_outage = report, report if outages is None else outages
         self._waiting = SimpleQueue()
         self._taken = ()
         self.unsettled = 0
@@ -244,13 +245,13 @@ class WriteQueue(Generic[R]):
         """Note that the whole store is unavailable."""
         first, self.outage = self.outage is None, error
         if first:
-            self.report(OutageChanged(error))
+            self._report_outage(OutageChanged(error))
 
     def recover(self) -> None:
         """Note that the store answers again."""
         if self.outage is not None:
             self.outage = None
-            self.report(OutageChanged(None))
+            self._report_outage(OutageChanged(None))
 
     def shut(self, down: StoreDown) -> None:
         """Settle each waiting and each later request as "down"; the first reason is kept.

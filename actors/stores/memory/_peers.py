@@ -49,7 +49,7 @@ from ._hub import Hub
 from ._rows import RunTables
 from ._tables import MemoryTables
 
-FREED_AT_ONCE: Final = 500
+FREE_SLICE: Final = 500
 """Runs of a dead process that are freed in one stretch."""
 
 
@@ -396,7 +396,7 @@ class Peer:
 
     def _free(self, name: str) -> bool:
         """Free some runs of a dead process; returns whether there were any."""
-        freed = self._ledger.bereave(name, FREED_AT_ONCE, self._time.now(), self._hub.random.random)
+        freed = self._ledger.bereave(name, FREE_SLICE, self._time.now(), self._hub.random.random)
         for run in freed:
             self._moved(run, sender=None)
         self._offer(freed)

@@ -245,9 +245,9 @@ class WorkTables:
         """Claim runs without an owner whose timer fired, earliest first; `served`: the agents of live processes."""
         fired = (self.runs[name] for moment, name in sorted(self.timers()) if moment <= now)
         due = [run for run in fired if run.level <= level and _fires(run, now, ability, served)][:limit]
-        return [ReadyRun(claim=self._claim_anew(run, owner), held=run.held) for run in due]
+        return [ReadyRun(claim=self._present_claim(run, owner), held=run.held) for run in due]
 
-    def _claim_anew(self, run: RunTables, owner: str) -> Claim:
+    def _present_claim(self, run: RunTables, owner: str) -> Claim:
         """Return a claim of a run; in a store that is not shared, its claim of this opening if there is a good one."""
         if run.owner is None or run.broken == run.token:
             return self.take(run, owner)
@@ -309,10 +309,10 @@ def _fires(run: RunTables, now: datetime, ability: Ability, served: Container[st
 
     Without open tickets the timer is the deadline, which ends the run: no pause after a crash or a refusal counts.
     """
-    at_once = not run.open_tickets or run.ready_at <= now
+    not_paused = not run.open_tickets or run.ready_at <= now
     if _able(ability, run):
-        return run.row.status is WAITING or run.held or at_once
-    return ability.unserved and served is not None and run.info.agent not in served and at_once
+        return run.row.status is WAITING or run.held or not_paused
+    return ability.unserved and served is not None and run.info.agent not in served and not_paused
 
 
 def _able(ability: Ability, run: RunTables) -> bool:

@@ -46,7 +46,7 @@ from ._peers import Peer
 from ._reads import TableReads
 from ._tables import MemoryTables
 
-PRUNED_AT_ONCE: Final = 1_000
+PRUNE_SLICE: Final = 1_000
 """Runs per slice of a prune: other requests wait for some milliseconds."""
 
 
@@ -249,7 +249,7 @@ class MemoryStore(TableReads, RequestStore):
                 self._posts += posted.item is not None
                 return posted
             case PruneRequest(before=before):
-                return ledger.prune(before, PRUNED_AT_ONCE)
+                return ledger.prune(before, PRUNE_SLICE)
             case _:
                 return self._owned(request) if peer is None else peer.owners(request)
 

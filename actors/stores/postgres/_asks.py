@@ -142,7 +142,7 @@ class AskWriter:
             if self._faults is not None:
                 self._faults("write")
             self._link.carries = size
-            value = self._link.anew(action)
+            value = self._link.twice(action)
         except (InjectedCrash, Outage, StoreDown):
             raise
         except (psycopg.Error, UnicodeEncodeError) as error:

@@ -1,7 +1,7 @@
 """One attempt to open a connection, which any thread may give up.
 
 Theory of operation. The driver looks hosts up and waits for them in the calling thread, and no call of another thread
-ends that wait. So an attempt has a thread of its own, and its caller waits for either: the attempt's end, or `give_up`.
+ends that wait. So an attempt has a separate thread, and its caller waits for either: the attempt's end, or `give_up`.
 An attempt that was given up ends by itself, when the time for each of its hosts is over, and closes what it has opened.
 """
 

@@ -28,7 +28,7 @@ from ._connect import Link
 from ._schema import DUE, LEVEL, OVERDUE, READY, WORKS
 from ._values import Bigints, Moment, Texts
 
-FREED_AT_ONCE: Final = 500
+FREE_SLICE: Final = 500
 """Most runs that one statement frees: others wait for its locks."""
 
 NEW_TOKEN: Final = "((r.token >> 31) + 1 << 31) + %s::bigint"  # noqa: S105 - a statement
@@ -104,11 +104,11 @@ _MINE_BY_NONCE: Final = """SELECT r.run_id, r.token, r.number, r.held, r.agent F
 WHERE r.owner = %s AND r.ended_at IS NULL AND (r.token & 2147483647) = %s ORDER BY r.rank, r.number"""
 
 # Without open tickets the timer is the deadline, which ends the run: no pause after a crash or a refusal counts.
-_AT_ONCE: Final = """(r.ready_at <= %s OR NOT EXISTS (
+_NOT_PAUSED: Final = """(r.ready_at <= %s OR NOT EXISTS (
       SELECT 1 FROM {s}.tickets t WHERE t.run = r.number AND t.status = 'open'))"""
 _SERVED: Final = """EXISTS (SELECT 1 FROM {s}.agents a JOIN {s}.processes p ON p.number = a.process
       WHERE a.agent = r.agent AND NOT p.dead)"""
-_FIRES: Final = f"({_ABLE} OR %s AND NOT {_SERVED} AND {_AT_ONCE} AND r.level <= %s AND r.place IS NULL)"
+_FIRES: Final = f"({_ABLE} OR %s AND NOT {_SERVED} AND {_NOT_PAUSED} AND r.level <= %s AND r.place IS NULL)"
 
 _CLAIM_DUE: Final = f"""WITH waiting AS (
   SELECT r.number, r.next_due FROM {{s}}.runs r
@@ -116,7 +116,7 @@ _CLAIM_DUE: Final = f"""WITH waiting AS (
   ORDER BY r.next_due LIMIT %s FOR UPDATE SKIP LOCKED),
 others AS (
   SELECT r.number, r.next_due FROM {{s}}.runs r
-  WHERE {OVERDUE} AND r.dead IS NULL AND r.next_due <= %s AND (r.held OR {_AT_ONCE}) AND {_FIRES}
+  WHERE {OVERDUE} AND r.dead IS NULL AND r.next_due <= %s AND (r.held OR {_NOT_PAUSED}) AND {_FIRES}
   ORDER BY r.next_due LIMIT %s FOR UPDATE SKIP LOCKED),
 pick AS (
   SELECT number, next_due AS place FROM (SELECT * FROM waiting UNION ALL SELECT * FROM others) d
@@ -158,7 +158,7 @@ FREE: Final = f"""WITH freed AS (
   SELECT r.number, {_WORKED} AS worked, {_WORKED} AND r.crashes + 1 < {DEAD_AFTER} AS paused,
     greatest(r.ready_at, now() + make_interval(secs => {_PAUSE})) AS ready FROM {{s}}.runs r
   WHERE r.owner = ANY(ARRAY(SELECT number FROM {{s}}.processes WHERE dead)) AND r.ended_at IS NULL
-  LIMIT {FREED_AT_ONCE} FOR UPDATE OF r SKIP LOCKED)
+  LIMIT {FREE_SLICE} FOR UPDATE OF r SKIP LOCKED)
 UPDATE {{s}}.runs r
 SET owner = NULL, token = {NEW_TOKEN}, crashes = r.crashes + f.worked::int,
   ready_at = CASE WHEN f.paused THEN f.ready ELSE r.ready_at END,
@@ -374,7 +374,7 @@ def free(link: Link) -> FreedRuns:
         freed.agents.update(agent for agent, dead in rows if not dead)
         freed.count += len(rows)
         freed.dead_letters += sum(dead for _, dead in rows)
-        if len(rows) < FREED_AT_ONCE:
+        if len(rows) < FREE_SLICE:
             return freed
 
 

@@ -32,7 +32,7 @@ T = TypeVar("T")
 ANSWER: Final = 10.0
 """Seconds after which a connection that gives no answer is cut."""
 
-AT_ONCE: Final = 10
+ATTEMPTS: Final = 10
 """Immediate attempts after a conflict with another statement; then it counts as an outage, like a wait for a lock."""
 
 SNAPSHOT: Final = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -143,7 +143,7 @@ class Link:
         opened: The number of connections that were opened.
         carries: bytes of the statement that is sent next, if they are many.
         unknown: it is unknown whether the statement that met the newest outage was executed.
-        repeated: The number of calls that `anew` repeated although the first may have been executed.
+        repeated: The number of calls that `twice` repeated although the first may have been executed.
         payloads: The payloads of the notifications that have arrived.
     """
 
@@ -220,7 +220,7 @@ class Link:
         return encoded_text
 
     def execute(self, text: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
-        """Execute one statement, a transaction of its own, and return its rows.
+        """Execute one statement, one transaction, and return its rows.
 
         Raises:
             Outage: the server is unavailable. It is unknown whether the statement was executed.
@@ -257,7 +257,7 @@ class Link:
                 ]
                 return cursors[-1].fetchall()
 
-        return self._at_once(send)
+        return self._attempt_again(send)
 
     def prompt(
         self, text: str, parameters: Parameters, by: tuple[str, Parameters] | None = None
@@ -278,7 +278,7 @@ class Link:
 
         if by is None and self.target.pooled:
             return self.persistent(text, parameters)
-        return self._at_once(send)
+        return self._attempt_again(send)
 
     def _piped(self, text: str, parameters: Parameters, by: tuple[str, Parameters]) -> list[tuple[Any, ...]]:
         """Execute two statements by the driver alone: behind a pool none can be prepared."""
@@ -361,14 +361,14 @@ class Link:
 
     def persistent(self, text: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """Execute a statement; one that met another is repeated immediately. Raises as `execute`, without Again."""
-        return self._at_once(lambda: self.execute(text, parameters))
+        return self._attempt_again(lambda: self.execute(text, parameters))
 
-    def _at_once(self, send: Callable[[], list[tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
-        for attempt in range(1, AT_ONCE + 1):
+    def _attempt_again(self, send: Callable[[], list[tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
+        for attempt in range(1, ATTEMPTS + 1):
             try:
                 return send()
             except Again as conflict:
-                if attempt == AT_ONCE or conflict.waited:
+                if attempt == ATTEMPTS or conflict.waited:
                     raise Outage(conflict.error) from conflict
         raise AssertionError("the last attempt returns or raises")
 
@@ -390,7 +390,7 @@ class Link:
         finally:
             self._inside = False
 
-    def anew(self, function: Callable[[], T]) -> T:
+    def twice(self, function: Callable[[], T]) -> T:
         """Call a function that executes statements; if the connection breaks, once more, with a new connection.
 
         A connection that broke while it was idle is not an outage. The function has to tolerate being called twice.

@@ -20,7 +20,7 @@ MOST_AGENTS: Final = 100
 """Agents that hints about work may name until they are passed on."""
 LOUD: Final = 100_000
 """Hints between two turns beyond which a process stops listening: processes send each other thousands."""
-READ_AT_ONCE: Final = 1_000
+READ_BATCH: Final = 1_000
 """Payloads that are read before other tasks of the process run: 2 ms."""
 WEIGHED: Final = 512
 """Bytes of a payload that take as long to read as a payload takes by itself."""
@@ -70,8 +70,8 @@ class ArrivedPayloads:
         return len(self._kept)
 
     def take(self) -> list[bytes]:
-        """Return the oldest ones, at most `READ_AT_ONCE`, and keep them no longer."""
-        payloads = [self._kept.popleft() for _ in range(min(len(self._kept), READ_AT_ONCE))]
+        """Return the oldest ones, at most `READ_BATCH`, and keep them no longer."""
+        payloads = [self._kept.popleft() for _ in range(min(len(self._kept), READ_BATCH))]
         self._size -= sum(map(len, payloads)) + len(payloads)
         return payloads
 

@@ -307,7 +307,7 @@ class PgHints:
             if job is None:
                 continue
             try:
-                # What was taken is sent, also by a process that leaves right after its command; the watchdog bounds it.
+                # Sent also by a process that leaves right after its command; the watchdog bounds the time.
                 with trio.CancelScope(shield=True):
                     done: _Done = await self._in_thread(partial(self._perform, job))
             except Outage:

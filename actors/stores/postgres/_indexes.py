@@ -3,7 +3,7 @@
 Theory of operation. An index that is made CONCURRENTLY blocks no writer, but cannot be part of the migration's
 transaction. So an index may be missing on a schema of the newest version: the process that migrated ended between the
 two, or the making failed and left an index that is marked invalid, which costs every write and serves no read. Each
-opening and each `greenroom db migrate` therefore compares the indexes with the migrations. What is missing is made
+opening and each `greenroom db migrate` therefore compares the indexes with the migrations. A missing index is made
 beside the work of the process, and an invalid index is dropped first. Without these indexes the store only is slower.
 
 Two sessions that make indexes of one table concurrently would wait for each other's snapshots, and PostgreSQL would end
@@ -88,7 +88,7 @@ def make_indexes(link: Link, migrations: Sequence[PgMigration] = PG_MIGRATIONS) 
 
 
 class IndexMaker:
-    """Makes indexes that are missing, in a thread, over a connection of its own."""
+    """Makes indexes that are missing, in a thread, over a separate connection."""
 
     def __init__(self, link: Link, migrations: Sequence[PgMigration]) -> None:
         """Prepare; nothing is sent. `link` and `migrations`: see `make_indexes`."""

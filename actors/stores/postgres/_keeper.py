@@ -228,7 +228,7 @@ class PgKeeper:
             self._due = min(self._due, self._began + NEXT)
         if heard.tested and self._statements.listens and not self.hears:
             self.hears = True
-            heard.miss(0)  # what came between the look of the turn and its LISTEN was not heard
+            heard.miss(0)  # hints between the look of the turn and its LISTEN were not heard
         heard.joined = heard.tested = False
 
     def _take_work(self, work: Mapping[str, int]) -> None:

@@ -140,7 +140,7 @@ class PreparedStatements:
         return result
 
     def _together(self, first: tuple[bytes, Any, Any], other: tuple[bytes, Any, Any]) -> Any:
-        """Send two statements, each a transaction of its own, and return the result of the first one."""
+        """Send two statements, each a separate transaction, and return the result of the first one."""
         pgconn = self._connection.pgconn
         pgconn.enter_pipeline_mode()
         result, ends = None, 0

@@ -26,7 +26,7 @@ from ..common._record_codec import load_taken
 from ..common._row_values import check_stage, items_of, outline_of, thread_of, writes_of
 from ..common._timestamps import moment
 from ..common.faults import READ, Faults, Outage
-from ._connect import AT_ONCE, SNAPSHOT, Again, Link
+from ._connect import ATTEMPTS, SNAPSHOT, Again, Link
 from ._driver import psycopg
 from ._schema import DUE, OVERDUE, TO_DO
 from ._values import Texts
@@ -145,7 +145,7 @@ class ReadLinks:
         self, link: Link, query: Callable[Concatenate[Link, P], T], snapshot: bool, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         fresh = link.opened
-        for attempt in range(1, AT_ONCE + 1):
+        for attempt in range(1, ATTEMPTS + 1):
             try:
                 if self._faults is not None:
                     self._faults(READ)
@@ -157,7 +157,7 @@ class ReadLinks:
                 # a connection that was cut while it was idle is not an outage: another one is opened once
                 met = isinstance(error, Again) and not error.waited
                 again = met or (attempt == 1 and fresh == link.opened and fresh > 0 and isinstance(error, Outage))
-                if attempt == AT_ONCE or not again:
+                if attempt == ATTEMPTS or not again:
                     raise no_answer(error.error) from error.error
             except NewerSchema as error:
                 raise NewerRelease(f"a row of the store was written by a newer release: {error}") from error

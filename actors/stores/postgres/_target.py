@@ -195,7 +195,7 @@ def _fields(text: str) -> dict[str, str]:
     """
     fields = {name: str(value) for name, value in psycopg.conninfo.conninfo_to_dict(text).items() if value is not None}
     if _PORTS.fullmatch(fields.get("port", "")) is None:  # libpq would repeat it, and it may be a part of a password
-        raise ValueError("a port is no number")
+        raise ValueError("a port is not a number")
     return fields
 
 

@@ -26,7 +26,7 @@ from ._values import Bigints, Blobs, Texts
 
 _LOOPS: Final = setting_text("enable_nestloop=on")
 """Sent with a statement about few runs: the session may be the one that commits (`_pg_sql.COMMIT_SETTINGS`)."""
-REPAIRED_AT_ONCE: Final = 200
+REPAIR_SLICE: Final = 200
 """Threads per look of a repair."""
 
 _OLDEST: Final = """SELECT t.thread, r.number, r.run_id, r.owner, r.agent, r.held, EXISTS (SELECT 1 FROM {s}.runs e
@@ -157,8 +157,8 @@ def _input(link: Link, number: int, run_id: str, blob: bytes) -> Sequence[tuple[
 def repair_threads(link: Link) -> list[tuple[int, int | None]]:
     """Do what a process left undone that ended between two statements; returns number and owner of freed runs."""
     freed: list[tuple[int, int | None]] = []
-    while threads := [thread for (thread,) in link.persistent(_LEFT, (REPAIRED_AT_ONCE,))]:
+    while threads := [thread for (thread,) in link.persistent(_LEFT, (REPAIR_SLICE,))]:
         freed += [(run.number, run.owner) for run in free_threads(link, threads) if run.freed]
-        if len(threads) < REPAIRED_AT_ONCE:
+        if len(threads) < REPAIR_SLICE:
             break
     return freed

@@ -2,10 +2,10 @@
 
 Theory of operation. Commits of one run under one claim that follow each other are folded into one entry. A batch
 becomes rounds, each of at most one entry for each claim, and each round is one statement. A statement may be repeated
-after an unknown outcome, since each entry has a number under its claim, and the fence admits each number once. What the
-statement does not return is looked up: the row says whether this entry was written before, or what is in its way. A
-data error of one request makes the whole statement fail; then each commit of the round becomes a statement of its own,
-so that the error affects its run only.
+after an unknown outcome, since each entry has a number under its claim, and the fence admits each number once. An entry
+that the statement does not return is looked up: the row says whether this entry was written before, or what is in its
+way. A data error of one request makes the whole statement fail; then each commit of the round becomes a separate
+statement, so that the error affects its run only.
 
 A batch that is executed again after an outage is the same list of requests: results that are known by then are kept.
 """
@@ -279,7 +279,7 @@ class CommitWriter:
         meet(self._faults, "before_commit")
         self._link.carries = sum(piece.rows.size for group in groups for piece in group.entry.pieces)
         try:
-            rows = self._link.anew(lambda: self._link.prompt(text, parameters))
+            rows = self._link.twice(lambda: self._link.prompt(text, parameters))
         finally:
             self._link.carries = 0
         answers = {row[0]: row[1:] for row in rows}
@@ -321,7 +321,7 @@ class CommitWriter:
             raise _RequestFault(error) from error
 
     def _write_singly(self, groups: Sequence[_Group]) -> None:
-        """Write each commit with a statement of its own; one that cannot be written breaks its claim.
+        """Write each commit with a separate statement; one that cannot be written breaks its claim.
 
         So does one for which the server has no memory, if it has enough for others.
 

@@ -32,7 +32,7 @@ from ..common._requests import CommitRequest
 from ..common._restarts import Restarts
 from ..common._thread_writer import ThreadWriter
 from ..common._timestamps import milliseconds
-from ..common._write_queue import Execute, R, WriteQueue, Writer, pauses
+from ..common._write_queue import Execute, R, WriteQueue, Writer, closed, pauses
 from ..common.faults import FOLLOW_UP, OPEN, Faults, Outage
 from . import _claims as _pg_claims
 from . import _lists as _pg_lists
@@ -78,7 +78,7 @@ _SEVERAL: Final[frozenset[Callable[..., object]]] = frozenset(
 
 
 class _MergedOutages:
-    """The receiver of both desks' reports: an outage is reported once, whichever desk meets it."""
+    """The receiver of both desks' outages: an outage is reported once, whichever desk meets it."""
 
     def __init__(self, report: Report, answers: Callable[[], None]) -> None:
         """`answers`: called when the server answers a desk again."""
@@ -86,15 +86,14 @@ class _MergedOutages:
         self._stalled = 0
 
     def __call__(self, event: StoreEvent) -> None:
-        """Pass a report on; of outages the first, and the end of the last one."""
+        """Pass on the first report of an outage, and the end of the last one."""
         if isinstance(event, OutageChanged):
             before = self._stalled
             self._stalled += 1 if event.error is not None else -1
             if event.error is None:
                 self._answers()
-            if 0 not in (before, self._stalled):
-                return
-        self._report(event)
+            if 0 in (before, self._stalled):
+                self._report(event)
 
 
 class _AskQueue(WriteQueue[AskRequest]):
@@ -110,7 +109,7 @@ class _AskQueue(WriteQueue[AskRequest]):
 class PostgresStore(QueryStore[Link]):
     """Runs in a schema of a PostgreSQL database, shared by all processes that open it.
 
-    Two connections write, each with a queue and a thread of its own: one commits, the other serves what is asked (new
+    Two connections write, each with a queue and a thread: one commits, the other serves what is asked (new
     runs, claims, commands, prunes), so that a commit never waits for a judge. Every write is one statement, so no lock
     is held while a process thinks, and a process that is stopped holds up no other one. Reads run in up to 4 threads.
 
@@ -179,10 +178,8 @@ class PostgresStore(QueryStore[Link]):
         self._readers: ReadLinks | None = None
         self._committer: CommitWriter | None = None
         self._asker: AskWriter | None = None
-        self._commits: GatheringQueue[CommitRequest] = GatheringQueue(
-            lambda queue: self._make_writer(queue, self._execute_commits, 0)
-        )
-        self._queue: _AskQueue = _AskQueue(lambda queue: self._make_writer(queue, self._execute_asks, 1))
+        self._commits: GatheringQueue[CommitRequest] = GatheringQueue(self._commits_writer)
+        self._queue: _AskQueue = _AskQueue(self._asks_writer)
         self._queue.other = self._commits
 
     def __repr__(self) -> str:
@@ -231,8 +228,8 @@ class PostgresStore(QueryStore[Link]):
                     await self._opened(peers)
                 async with peers.serving(report, self._all_links):
                     merged = _MergedOutages(report, self._readers_may_ask)
-                    self._commits.open(merged)
-                    self._queue.open(merged)
+                    self._commits.open(report, merged)
+                    self._queue.open(report, merged)
                     if self._published is not None:
                         peers.keeper.publish(*self._published)
                     task_status.started()
@@ -353,6 +350,16 @@ class PostgresStore(QueryStore[Link]):
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
+    def _commits_writer(self, queue: WriteQueue[CommitRequest]) -> Writer:
+        if self._committer is None:
+            raise closed()
+        return self._make_writer(queue, self._committer.execute, 0)
+
+    def _asks_writer(self, queue: WriteQueue[AskRequest]) -> Writer:
+        if self._asker is None:
+            raise closed()
+        return self._make_writer(queue, self._asker.execute, 1)
+
     def _make_writer(self, queue: WriteQueue[R], execute: Execute[R], desk: int) -> Writer:
         def renew() -> None:
             self._links[desk].close()  # what was on its way is sent again over another connection
@@ -360,16 +367,6 @@ class PostgresStore(QueryStore[Link]):
         if not self.threaded:
             return InlineWriter(queue, execute, patience=self._patience, batch=MOST, renew=renew)
         return ThreadWriter(queue, execute, patience=self._patience, renew=renew, most=MOST)
-
-    def _execute_commits(self, batch: Sequence[CommitRequest]) -> Sequence[object]:
-        if self._committer is None:
-            raise StoreDown("the store is not open")
-        return self._committer.execute(batch)
-
-    def _execute_asks(self, batch: Sequence[AskRequest]) -> Sequence[object]:
-        if self._asker is None:
-            raise StoreDown("the store is not open")
-        return self._asker.execute(batch)
 
     def _free_threads(self, threads: Sequence[int]) -> Mapping[int, tuple[int, str]]:
         """Called in the thread that commits, after runs have ended in these threads."""

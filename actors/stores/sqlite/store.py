@@ -25,7 +25,7 @@ from ..common._query_store import QueryStore
 from ..common._requests import Request
 from ..common._thread_writer import ThreadWriter
 from ..common._timestamps import milliseconds
-from ..common._write_queue import LARGEST_BATCH, PATIENCE, WriteQueue, Writer, pauses
+from ..common._write_queue import LARGEST_BATCH, PATIENCE, WriteQueue, Writer, closed, pauses
 from ..common.faults import OPEN, Faults
 from ..common.sole import SoleProcess
 from . import _lists, _prune, _reads, _work_sql
@@ -43,7 +43,7 @@ P = ParamSpec("P")
 
 _PATIENT: Final = 1.0
 """Seconds that a statement in a thread waits for a foreign lock before it counts as an outage."""
-_AT_ONCE: Final = 0.0
+_IMPATIENT: Final = 0.0
 """As `_PATIENT`, in the trio thread, where waiting would stop everything."""
 
 _CLOSING: Final = 60.0
@@ -120,7 +120,7 @@ class SQLiteStore(SoleProcess, QueryStore[sqlite3.Connection]):
         self._faults = faults
         self._patience = patience
         self._lock: FileLock | None = None
-        self._busy = _PATIENT if self.threaded else _AT_ONCE
+        self._busy = _PATIENT if self.threaded else _IMPATIENT
         self._limiter = trio.CapacityLimiter(_READERS)
         self._transactor: TransactionWriter | None = None
         self._readers: ReadConnections | None = None
@@ -270,14 +270,12 @@ class SQLiteStore(SoleProcess, QueryStore[sqlite3.Connection]):
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def _make_writer(self, queue: WriteQueue[Request]) -> Writer:
-        if self.threaded:
-            return ThreadWriter(queue, self._execute, patience=self._patience, look=self._look)
-        return InlineWriter(queue, self._execute, patience=self._patience, batch=LARGEST_BATCH)
-
-    def _execute(self, batch: Sequence[Request]) -> Sequence[object]:
         if self._transactor is None:
-            raise StoreDown("the store is not open")
-        return self._transactor.execute(batch)
+            raise closed()
+        execute = self._transactor.execute
+        if self.threaded:
+            return ThreadWriter(queue, execute, patience=self._patience, look=self._look)
+        return InlineWriter(queue, execute, patience=self._patience, batch=LARGEST_BATCH)
 
     @override
     def statistics(self) -> StoreStatistics:

@@ -41,7 +41,7 @@ async def what_a_run_was_asked_that_ended_in_the_line_comes_at_its_turn(store: S
     expect(await _thread(store, me), everything, "the rest is appended in the order of the line")
     later = await create(store, new_run(f"{me}.5", me))
     await _end_in_line(later)
-    expect(await _thread(store, me), [*everything, f"{me}.5.m1"], "a run that was not held back leaves it at once")
+    expect(await _thread(store, me), [*everything, f"{me}.5.m1"], "a run that was not held back leaves it immediately")
     expect(len((await loaded(store, f"{me}.5")).row.pending_input), 1, "its row keeps it")
 
 

@@ -48,7 +48,7 @@ async def the_runs_of_a_dead_process_are_freed(pair: Pair) -> None:
         name = await owner_of(pair.b, working.run_id)
         expect(await pair.b.claim(working.run_id), Taken(process=name or ""), "it lives")
         pair.steering.freeze(third)
-    expect(await pair.ready(pair.b, now=LATER), [], "a process that is silent is not dead at once")
+    expect(await pair.ready(pair.b, now=LATER), [], "a process that is silent is not dead immediately")
     since = trio.current_time()
 
     async def freed() -> bool:
@@ -66,7 +66,7 @@ async def the_runs_of_a_dead_process_are_freed(pair: Pair) -> None:
 
 @shared("freeze")
 async def a_late_process_gives_up_before_it_is_declared_dead(pair: Pair) -> None:
-    """A process without a confirmed beat voids its claims while they still are its own, and begins anew."""
+    """A process without a confirmed beat voids its claims while they still are its own, and begins again."""
     author = await pair.create(pair.a, pair.me)
     good_until = pair.a.good_until
     expect(good_until > trio.current_time(), True, "claims are good for a while")
@@ -97,7 +97,7 @@ async def a_late_process_gives_up_before_it_is_declared_dead(pair: Pair) -> None
 
 @shared("freeze")
 async def a_process_that_was_silent_for_less_than_a_lease_gives_its_runs_back(pair: Pair) -> None:
-    """Runs of a process that stopped itself, but was not declared dead, are ready at once, without a crash."""
+    """Runs of a process that stopped itself, but was not declared dead, are ready immediately, without a crash."""
     steering = pair.steering
     author = await pair.create(pair.a, pair.me)
     if steering.patience:
@@ -116,7 +116,7 @@ async def a_process_that_was_silent_for_less_than_a_lease_gives_its_runs_back(pa
 
 @shared()
 async def a_process_that_leaves_gives_its_runs_back(pair: Pair) -> None:
-    """Closing a store frees its runs at once, without a crash; other processes learn that there is work."""
+    """Closing a store frees its runs immediately, without a crash; other processes learn that there is work."""
     pair.b.publish({pair.me: "d1"}, room=None)
     run_id = f"{pair.me}.r"
     await pair.queue(pair.a, run_id)
@@ -130,11 +130,11 @@ async def a_process_that_leaves_gives_its_runs_back(pair: Pair) -> None:
         late = Author(pair.b, author.claim, author.row)
         expect((await late.send(late.make(0)).receipt()).kind, "lease_lost", "and its claim is void")
     expect(await dead(pair, run_id), None, "no crash is counted")
-    expect(await pair.ready(pair.b), [run_id], "the run is ready at once")
+    expect(await pair.ready(pair.b), [run_id], "the run is ready immediately")
 
 
 @shared()
-async def a_buried_process_loses_its_runs_at_once(pair: Pair) -> None:
+async def a_buried_process_loses_its_runs_immediately(pair: Pair) -> None:
     """Bury declares a process dead for its supervisor, without the wait for its lease."""
     working = await pair.create(pair.a, f"{pair.me}.works")
     waiting = await pair.create(pair.a, f"{pair.me}.waits")
@@ -286,5 +286,5 @@ async def unread_commands_survive_their_owner(pair: Pair) -> None:
     await rest(author)
     await pair.b.post(pair.me, say("c1"), judge)
     await pair.b.bury(pair.name_a)
-    expect(await pair.ready(pair.b), [pair.me], "the run is ready at once")
+    expect(await pair.ready(pair.b), [pair.me], "the run is ready immediately")
     expect(len((await loaded(pair.b, pair.me)).inbox), 1, "with the command")

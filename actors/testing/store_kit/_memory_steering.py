@@ -83,5 +83,5 @@ class MemorySteering:
 
 def _handle(store: Store) -> MemoryStore:
     if not isinstance(store, MemoryStore):
-        raise TypeError(f"{store!r} is no memory store")
+        raise TypeError(f"{store!r} is not a memory store")
     return store

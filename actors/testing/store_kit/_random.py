@@ -310,7 +310,7 @@ class _Pair:
 
 
 async def _answered(call: Awaitable[object]) -> Any:
-    """What a call returns, or the name of what it raises."""
+    """Return the result of a call, or the name of the error that it raises."""
     try:
         return await call
     except GreenroomError as error:

@@ -50,7 +50,7 @@ async def _read(store: Store, me: str, **page: Any) -> list[str]:
 
 @scenario
 async def record_comes_back_with_its_commits(store: Store, _: ReportLog, me: str) -> None:
-    """What commits carry comes back in their order, with the newest event of each; also of one without events."""
+    """Entries of commits come back in their order, with the newest event of each; also of one without events."""
     expect(await _read(store, me), [], "a run that is not there has no record")
     born = _taken(CreatedEntry(row=RunRow(last_sequence=1), text="hello"))
     author = await create(store, new_run(me, f"{me}.t", taken=born))
@@ -87,7 +87,7 @@ async def record_names_commands_that_the_inbox_keeps(store: Store, _: ReportLog,
 
 @scenario
 async def record_of_a_refused_commit_is_not_written(store: Store, _: ReportLog, me: str) -> None:
-    """What is not committed is not recorded."""
+    """Entries of a refused commit are not recorded."""
     author = await create(store, new_run(me, f"{me}.t", messages=(message(f"{me}.in"),)))
     await author.write(taken=BEGUN)
     refused = author.make(messages=(message(f"{me}.in"),), taken=ANSWERED)

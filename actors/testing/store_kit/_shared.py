@@ -51,20 +51,20 @@ async def rest(author: Author, **changes: object) -> None:
 
 @shared()
 async def a_run_of_another_process_is_taken(pair: Pair) -> None:
-    """A run belongs to one process: another one cannot claim it, and its owner claims it anew."""
+    """A run belongs to one process: another one cannot claim it, and its owner claims it again."""
     author = await pair.create(pair.a, pair.me)
     expect(await pair.b.claim(pair.me), Taken(process=pair.name_a), "the claim of another process is refused")
     expect(await pair.ready(pair.b), [], "and the run is not ready")
     await author.write()
-    anew = await claimed(pair.a, pair.me)
-    expect(anew.token > author.claim.token, True, "its owner gets a new token")
+    renewed = await claimed(pair.a, pair.me)
+    expect(renewed.token > author.claim.token, True, "its owner gets a new token")
     expect(await pair.owner(pair.me), pair.name_a, "the run shows its owner")
     expect(await pair.b.claim(f"{pair.me}.none"), None, "an unknown run cannot be claimed")
 
 
 @shared()
 async def every_process_reads_what_is_durable(pair: Pair) -> None:
-    """What a receipt reports can be read through every handle at once."""
+    """The commit of a receipt can be read through every handle immediately."""
     author = await pair.create(pair.a, pair.me, messages=(message(f"{pair.me}.m"),))
     await author.write(2)
     expect(list(await pair.b.events(pair.me)), [frame(pair.me, number) for number in (1, 2, 3)], "the events are there")
@@ -116,7 +116,7 @@ async def a_run_that_is_given_back_waits_for_its_pause(pair: Pair) -> None:
     claim = (await pair.create(pair.a, pair.me)).claim
     for _ in range(8):
         await pair.a.give_back([claim])
-        expect(await pair.ready(pair.b), [pair.me], "without a pause it is ready at once")
+        expect(await pair.ready(pair.b), [pair.me], "without a pause it is ready immediately")
         await pair.b.give_back([await claimed(pair.b, pair.me)])
         claim = await claimed(pair.a, pair.me)
     await pair.a.give_back([claim], ready_at=LATER)
@@ -139,7 +139,7 @@ async def a_zombie_writes_nothing_that_would_fit(pair: Pair) -> None:
     author.claim = await claimed(pair.a, pair.me)
     stale = author.send(author.make(0, messages=(message(f"{pair.me}.stale"),)), old)
     good = author.send(author.make(0, messages=(message(f"{pair.me}.good"),)))
-    expect((await stale.receipt()).kind, "lease_lost", "the stale one of two at once is refused")
+    expect((await stale.receipt()).kind, "lease_lost", "the stale one of two concurrent commits is refused")
     expect((await good.receipt()).kind, "committed", "the good one is written")
     history = [one.id for one in await pair.b.messages(pair.me)]
     expect(history, [f"{pair.me}.good"], "and nothing of the stale one rides on it")
@@ -370,8 +370,8 @@ async def a_run_is_created_once_though_the_answer_is_lost(pair: Pair) -> None:
     author = await pair.create(pair.a, pair.me)
     await author.write()
     pair.steering.lose_answer(pair.a)
-    anew = await claimed(pair.a, pair.me)
-    author.claim = anew
+    renewed = await claimed(pair.a, pair.me)
+    author.claim = renewed
     await author.write()
     pair.steering.lose_answer(pair.a)
     held = await pair.a.create_run(new_run(f"{pair.me}.2", pair.me, agent=pair.me), frame(f"{pair.me}.2", 1))
@@ -408,7 +408,7 @@ async def a_freed_run_without_an_owner_is_ready(pair: Pair) -> None:
     cancel = Command(command_id="c", kind="cancel", posted_at=NOW)
     await pair.queue(pair.b, f"{pair.me}.3", thread=pair.me)
     await pair.b.post(f"{pair.me}.3", cancel, judge)
-    expect(await pair.ready(pair.b), [f"{pair.me}.3"], "a held run that is cancelled needs an owner at once")
+    expect(await pair.ready(pair.b), [f"{pair.me}.3"], "a held run that is cancelled needs an owner immediately")
     await first.end()
     expect(await pair.ready(pair.b), [f"{pair.me}.2"], "the next one is ready now")
 

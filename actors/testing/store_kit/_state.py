@@ -98,7 +98,7 @@ async def what_the_last_commit_writes_counts_to_no_step_of_the_run(store: Store,
 
 @scenario
 async def a_revision_is_told_to_the_run_that_wrote_it(store: Store, _: ReportLog, me: str) -> None:
-    """What another run of the thread wrote has revision 0: its batches are not this run's."""
+    """A key that another run of the thread wrote has revision 0: its batches are not this run's."""
     author = await create(store, new_run(me, me))
     await _write(author, 1, _shared("a", 1, 7), _shared("b", 1, 8))
     await author.end()

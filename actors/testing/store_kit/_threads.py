@@ -158,7 +158,7 @@ async def a_thread_is_emptied_with_its_last_run(store: Store, _: ReportLog, me: 
     expect(info and (info.owner, info.runs, info.members), ("ann", 2, ()), "the thread stays its owner's")
     third = await create(store, _by("bob", f"{me}.3", me, messages=(message("m1"),)))
     record = await store.load(third.run_id)
-    expect(record and record.state, (), "a run that comes later begins anew")
+    expect(record and record.state, (), "a run that comes later begins again")
     expect([member.id for member in await store.messages(me)], ["m1"], "with its own messages")
 
 
@@ -230,7 +230,7 @@ async def bytes_come_with_their_commit_or_not_at_all(store: Store, _: ReportLog,
 
 @reopening
 async def owners_and_used_ids_outlive_an_opening(open_store: OpenStore, me: str) -> None:
-    """What prune has left behind is durable."""
+    """The rows that a prune leaves are durable."""
     store = open_store()
     async with opened(store):
         author = await create(store, _by("ann", me, me))

@@ -296,7 +296,7 @@ async def a_deadline_acts_on_a_run_in_a_queue(store: Store, _: ReportLog, me: st
 
 @scenario
 async def only_a_dead_letter_is_revived(store: Store, _: ReportLog, me: str) -> None:
-    """A run that is no dead letter is not revived."""
+    """A run that is not a dead letter is not revived."""
     author = await create(store, new_run(me, me))
     expect(await store.revive_run(me), False, "this run lives")
     await author.end()

@@ -193,6 +193,8 @@ RULE_ROWS = [
     (acp("execute", "shell", title="git status"), [GIT], [], "allow"),
     (acp("execute", "shell", rawInput={"command": 7}, title="git status"), [GIT], [], "ask"),
     (acp("execute", "shell"), [ALL], [], "ask"),
+    (acp("execute", "shell", title="git status ..."), [GIT], [], "ask"),
+    (acp("execute", "shell", title="git status…"), [Rule("deny", where={"argv": ["rm", "*"]})], [], "deny"),
     (bash("git push"), [ALL], [], "ask"),
     (bash("git push"), [Rule("allow", effect="shell")], [], "ask"),
     (bash("git push"), [Rule("allow", effect="publish")], [], "allow"),

@@ -199,7 +199,7 @@ def test_a_statement_that_was_never_sent_has_no_unknown_outcome() -> None:
     """So its sender is answered at once, and need not wait for the end of the outage."""
     link = Link(PgTarget.parse("postgresql://u@127.0.0.1:1/d"), "test")
     with pytest.raises(Outage):
-        link.anew(lambda: link.execute("SELECT 1"))
+        link.twice(lambda: link.execute("SELECT 1"))
     assert not link.unknown
 
 
@@ -217,7 +217,7 @@ def test_a_statement_that_was_sent_once_has_an_unknown_outcome_although_no_conne
         return link.execute("SELECT 1")
 
     with pytest.raises(Outage):
-        link.anew(ask)
+        link.twice(ask)
     assert calls == 2
     assert link.unknown
 

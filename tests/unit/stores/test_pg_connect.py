@@ -137,7 +137,7 @@ def test_an_idle_connection_and_a_closed_one_may_be_cut(link: Link) -> None:
     link.cut()
     link.execute("SELECT 1")
     link.cut()
-    assert link.anew(lambda: link.execute("SELECT 2")) == [(2,)]
+    assert link.twice(lambda: link.execute("SELECT 2")) == [(2,)]
     link.close()
     link.cut()
 

@@ -15,7 +15,7 @@ from greenroom.actors.stores.common._leases import LeaseTimes
 from greenroom.actors.stores.common._process import ProcessMachine
 from greenroom.actors.stores.postgres import _keeper as _pg_keeper
 from greenroom.actors.stores.postgres._connect import Link
-from greenroom.actors.stores.postgres._heard import READ_AT_ONCE
+from greenroom.actors.stores.postgres._heard import READ_BATCH
 from greenroom.actors.stores.postgres._hints import PgHints
 from greenroom.actors.stores.postgres._keeper import DEAF_POLL, PgKeeper
 from greenroom.actors.stores.postgres._lease import PgLease
@@ -241,12 +241,12 @@ async def test_reading_many_hints_leaves_time_for_other_tasks(autojump_clock: tr
     async with kept() as process:
         await trio.sleep(4.0)
         looks = len(process.statements.looks)
-        process.send(*["c:1"] * (5 * READ_AT_ONCE))
+        process.send(*["c:1"] * (5 * READ_BATCH))
         for read in range(1, 6):
             await trio.lowlevel.checkpoint()
-            assert process.keeper.heard.received <= read * READ_AT_ONCE
+            assert process.keeper.heard.received <= read * READ_BATCH
         await trio.sleep(1.0)
-        assert process.keeper.heard.received == 5 * READ_AT_ONCE
+        assert process.keeper.heard.received == 5 * READ_BATCH
         assert process.statements.looks[looks:] == [[1]]
 
 

@@ -96,11 +96,11 @@ class AgUiBuilder:
             protocolVersion=PROTOCOL_VERSION,
             metadata={"greenroom": {"run": run, "agent": self.history.agent}} if run else None,
         )
-        known, agreed = self.state.known, self.state.agreed
+        page_messages, agreed = self.state.known, self.state.agreed
         # clients keep the positions of known messages: remove the tail first, so that it returns in order
         if agreed is not None:
-            self.put("MESSAGES_SNAPSHOT", messages=list(known[:agreed]))
-        if before.sequence or agreed is not None or any(made_by(run, message) for message in known):
+            self.put("MESSAGES_SNAPSHOT", messages=list(page_messages[:agreed]))
+        if before.sequence or agreed is not None or any(made_by(run, message) for message in page_messages):
             self.snapshot(attrs.evolve(before, run=run))
         if before.step is not None:
             self.open_step(before.step)
@@ -129,10 +129,10 @@ class AgUiBuilder:
         self.text = name
         self.put("TEXT_MESSAGE_START", messageId=name, role="assistant")
 
-    def close_text(self, *, cut: bool = False) -> None:
+    def close_text(self, *, is_cut: bool = False) -> None:
         """Close the open message, if any. `cut`: the run ended while the model wrote it."""
         if self.text is not None:
-            self.put("TEXT_MESSAGE_END", messageId=self.text, metadata={"greenroom": {"cut": True}} if cut else None)
+            self.put("TEXT_MESSAGE_END", messageId=self.text, metadata={"greenroom": {"cut": True}} if is_cut else None)
         self.text = None
 
     def open_reasoning(self, name: str) -> None:
@@ -175,9 +175,9 @@ class AgUiBuilder:
     def end(self) -> None:
         """End the AG-UI run with the end of the run."""
         kind, payload = self.history.end or ("", {})
-        counted, total = self.history.counted, Usage(**payload.get("usage") or {})
+        usage, total = self.history.counted, Usage(**payload.get("usage") or {})
         # the cost of a failed last request: no event before the terminal one has it
-        self.spend("", Usage(input=total.input - counted.input, output=total.output - counted.output))
+        self.spend("", Usage(input=total.input - usage.input, output=total.output - usage.output))
         if kind == "run.failed":
             self.fail(payload["code"], payload["message"])
             return

@@ -222,7 +222,7 @@ def _completed(draft: AgUiBuilder, before: RunHistory, payload: Payload) -> None
             draft.open_text(name)
         if rest:
             draft.put("TEXT_MESSAGE_CONTENT", messageId=name, delta=rest)
-        draft.close_text(cut=payload.get("cut", False))
+        draft.close_text(is_cut=payload.get("cut", False))
     else:
         draft.close_text()
         draft.snapshot()
@@ -244,14 +244,14 @@ def _called(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
 
 
 def _result(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
-    call_id, failed = payload["callId"], failure_of(payload)
+    call_id, is_failure = payload["callId"], failure_of(payload)
     draft.put(
         "TOOL_CALL_RESULT",
         messageId=result_id(draft.history, call_id),
         toolCallId=call_name(draft.history, call_id),
         content=result_text(payload),
         role="tool",
-        metadata=None if failed is None else {"greenroom": failed},
+        metadata=None if is_failure is None else {"greenroom": is_failure},
     )
 
 

@@ -58,7 +58,7 @@ class RunHistory:
     Attributes:
         start_message: Id of the client's message that started the run; None if the client did not send it.
         sent: Command id -> id of the client's message that the command carried.
-        run, agent, stage, sequence: Of the newest event.
+        run, agent, stage, sequence: The facts of the newest event.
         at: Time of the newest event, milliseconds since 1970.
         step: The open step.
         answer: Message id of the newest inference.
@@ -171,10 +171,10 @@ def _completed(history: RunHistory, payload: Payload) -> RunHistory:
     if payload.get("large"):
         text = history.growing.get(name) or text  # `text` is an excerpt; the deltas have the full text
     history = _settle(history, name)
-    known = _index(history.entries, name)
-    if known is None:
+    index = _index(history.entries, name)
+    if index is None:
         return _add(history, HistoryEntry(id=name, role="assistant", text=text))
-    return _put(history, known, attrs.evolve(history.entries[known], text=text))
+    return _put(history, index, attrs.evolve(history.entries[index], text=text))
 
 
 def _discarded(history: RunHistory, payload: Payload) -> RunHistory:
@@ -231,9 +231,9 @@ def _resolved(history: RunHistory, payload: Payload) -> RunHistory:
 
 
 def _steered(history: RunHistory, payload: Payload) -> RunHistory:
-    given = history.sent.get(payload["commandId"])
-    if given is not None:
-        return _add(history, HistoryEntry(id=given, role="given"))
+    message_id = history.sent.get(payload["commandId"])
+    if message_id is not None:
+        return _add(history, HistoryEntry(id=message_id, role="given"))
     return _add(history, HistoryEntry(id=payload["messageId"], role="user", text=payload["text"]))
 
 

@@ -73,7 +73,7 @@ def interrupt(ticket: Payload, call: str | None) -> dict[str, Any]:
     """
     reason = ticket["reason"]
     name = _REASONS.get(reason, f"greenroom:{reason}")
-    shown: dict[str, Any] = {
+    details: dict[str, Any] = {
         "id": ticket["ticketId"],
         "reason": "confirmation" if name == "tool_call" and call is None else name,
         "message": ticket.get("message") or ticket.get("action") or None,
@@ -82,7 +82,7 @@ def interrupt(ticket: Payload, call: str | None) -> dict[str, Any]:
         "expiresAt": ticket.get("expiresAt"),
         "metadata": {"greenroom": {name: ticket[name] for name in _SHOWN if ticket.get(name) not in (None, "")}},
     }
-    return {name: value for name, value in shown.items() if value is not None}
+    return {name: value for name, value in details.items() if value is not None}
 
 
 def response_schema(ticket: Payload) -> dict[str, Any] | None:
@@ -143,12 +143,12 @@ def _approval(payload: object) -> DecisionDraft:
         raise ValueError('payload must be an object such as {"approved": true}')  # noqa: TRY004 - a client's mistake
     unknown = sorted(payload.keys() - _KINDS.keys() - {"result"})
     if unknown:
-        known = [*_KINDS, "result"]
-        near = did_you_mean(unknown[0], known, quoted=False)
-        raise ValueError(f"payload.{unknown[0]:.60} is not known here; {near}there are {', '.join(known)}")
-    for name, (kind, said) in _KINDS.items():
+        names = [*_KINDS, "result"]
+        near = did_you_mean(unknown[0], names, quoted=False)
+        raise ValueError(f"payload.{unknown[0]:.60} is not known here; {near}there are {', '.join(names)}")
+    for name, (kind, answer) in _KINDS.items():
         if name in payload and not isinstance(payload[name], kind):
-            raise ValueError(f"payload.{name} must be {said}")
+            raise ValueError(f"payload.{name} must be {answer}")
     action = _action(payload)
     reason, mark = payload.get("reason"), payload.get("approvedActionFingerprint")
     if action == "cancel":
@@ -164,12 +164,12 @@ def _approval(payload: object) -> DecisionDraft:
 
 def _action(payload: JSONObject) -> Action:
     """Return the action of an approval's `approved` or `action`."""
-    given = [name for name in ("approved", "action") if name in payload]
-    if not given:
+    fields = [name for name in ("approved", "action") if name in payload]
+    if not fields:
         raise ValueError("payload.approved is missing; it is true or false")
-    if len(given) == 2:
+    if len(fields) == 2:
         raise ValueError("payload.approved and payload.action are both there; give one of the two")
-    if given == ["approved"]:
+    if fields == ["approved"]:
         return "resume" if payload["approved"] else "cancel"
     word: ActionWord = payload["action"]
     try:

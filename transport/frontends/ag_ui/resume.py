@@ -123,12 +123,12 @@ async def decide(
         if answer.closed:
             await _again(gateway, who, answer)
     fresh = [answer for answer in answers if not answer.closed]
-    named = {entry.interruptId for entry in entries}
+    ids = {entry.interruptId for entry in entries}
     owed = [ticket for ticket in open_tickets(record) if ticket.call_id is not None]
-    left = [ticket.ticket_id for ticket in owed if ticket.ticket_id not in named]
-    if fresh and left:
+    open_ids = [ticket.ticket_id for ticket in owed if ticket.ticket_id not in ids]
+    if fresh and open_ids:
         raise ResumeRefused(
-            OPEN, f"resume must answer every open interrupt of the thread; these are left: {', '.join(left)}"
+            OPEN, f"resume must answer every open interrupt of the thread; these are left: {', '.join(open_ids)}"
         )
     # a new input would close the open tickets; this asks the other processes, too, before the judge needs their tools
     supersedes = await gateway.runtime.commands.supersedes(record.info.agent)
@@ -146,11 +146,11 @@ def _read(gateway: Gateway, record: RunRecord, entries: Iterable[ResumeEntry]) -
         ticket = tickets.get(entry.interruptId)
         if ticket is None:
             raise ResumeRefused("unknown_target", f"this thread has no interrupt {entry.interruptId!r:.200}")
-        done = ticket.status != "open" or bool(decided & {ticket.ticket_id, ticket.call_id})
+        is_done = ticket.status != "open" or bool(decided & {ticket.ticket_id, ticket.call_id})
         late = ticket.expires_at is not None and now >= ticket.expires_at
-        if entry.status == "cancelled" and (done or late):
+        if entry.status == "cancelled" and (is_done or late):
             continue
-        answers.append(InterruptAnswer(ticket=ticket, command=_command(record, ticket, entry), closed=done))
+        answers.append(InterruptAnswer(ticket=ticket, command=_command(record, ticket, entry), closed=is_done))
     return answers
 
 

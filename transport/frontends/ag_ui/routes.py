@@ -196,9 +196,9 @@ async def _repeat(gateway: Gateway, who: Principal, agent: str, run_input: RunAg
         record = None if info is None or info.agent != agent else await load(gateway, run_id)
         if record is not None:
             await _check_unused(gateway, who, run_input, run_id)
-            left = {ticket.ticket_id for ticket in open_tickets(record)}
-            closed = [ticket.ticket_id for ticket in record.tickets if ticket.ticket_id not in left]
-            return RunSegment(run_id=run_id, answered=closed, after=0)
+            remaining = {ticket.ticket_id for ticket in open_tickets(record)}
+            closed_ids = [ticket.ticket_id for ticket in record.tickets if ticket.ticket_id not in remaining]
+            return RunSegment(run_id=run_id, answered=closed_ids, after=0)
     raise ResumeRefused("unprocessable", "messages holds no user message that asks for something; add one")
 
 

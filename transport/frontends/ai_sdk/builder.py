@@ -80,7 +80,7 @@ class AiSdkState:
         calls: The calls of the current step, by call id.
         tickets: The open tickets, by id.
         kept: Data parts since the step began; `reset-step` removes them with the text.
-        thread_id, agent_id: Of the run.
+        thread_id, agent_id: The thread and the agent of the run.
     """
 
     version: Version

@@ -57,7 +57,7 @@ async def decide(gateway: Gateway, who: Principal, record: RunRecord, answers: I
             accepted.
     """
     tickets = {ticket.ticket_id: ticket for ticket in record.tickets if ticket.status == "open"}
-    accepted, refused = 0, dict[str, Refused]()
+    accepted, refusals = 0, dict[str, Refused]()
     for answer in answers:
         ticket = tickets.get(answer.ticket_id)
         if ticket is None:
@@ -68,8 +68,8 @@ async def decide(gateway: Gateway, who: Principal, record: RunRecord, answers: I
             if error.error.retry:
                 raise
             if error.error.code not in _TOO_LATE:
-                refused[ticket.ticket_id] = error
-    return AnswerResults(accepted=accepted, refused=refused)
+                refusals[ticket.ticket_id] = error
+    return AnswerResults(accepted=accepted, refused=refusals)
 
 
 async def _first_that_fits(gateway: Gateway, who: Principal, ticket: Ticket, answer: TicketAnswer) -> int:

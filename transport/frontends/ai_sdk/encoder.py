@@ -211,13 +211,13 @@ def _task_printed(d: AiSdkBuilder, payload: Payload) -> None:
 
 def _opened_ticket(d: AiSdkBuilder, payload: Payload) -> None:
     ticket_id, call_id = payload["ticketId"], payload["callId"]
-    known = call_id is not None and call_id in d.calls
+    in_message = call_id is not None and call_id in d.calls
     wants = _wants(payload)
-    known = known and not (wants == "output" and payload.get("childRunId") is not None)
-    answer_kind = wants if known else "command"
+    in_message = in_message and not (wants == "output" and payload.get("childRunId") is not None)
+    answer_kind = wants if in_message else "command"
     d.tickets = {**d.tickets, ticket_id: payload}
     d.data("ticket", ticket_id, {**payload, "status": "open", "answer": answer_kind})
-    if not known:
+    if not in_message:
         return
     call = d.put(call_id, ticket=ticket_id, wants=wants, message=payload.get("message", ""))
     if _unset(call.part):
@@ -394,10 +394,10 @@ def _unset(part: ToolPart) -> bool:
 def _request(d: AiSdkBuilder, call_id: str) -> None:
     """Request what the call's open ticket wants, at the end of a stream, unless the reader has the request."""
     call = d.calls[call_id]
-    part, wanted = call.part, requested(call).part
-    if wanted == part or call.ticket is None:
+    part, new_part = call.part, requested(call).part
+    if new_part == part or call.ticket is None:
         return
-    if wanted.state == "approval-requested":
+    if new_part.state == "approval-requested":
         if _unset(part):
             d.show(call_id)
         d.ask(call_id, call.ticket)

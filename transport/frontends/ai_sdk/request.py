@@ -187,8 +187,8 @@ def _seen(message: Json) -> ReaderPosition:
 def _tools(message: Json) -> Iterator[Json]:
     """Yield the tool parts, of known and of dynamic tools."""
     for part in message["parts"]:
-        named = part["type"].startswith("tool-") or part["type"] == "dynamic-tool"
-        if named and isinstance(part.get("toolCallId"), str) and isinstance(part.get("state"), str):
+        is_tool = part["type"].startswith("tool-") or part["type"] == "dynamic-tool"
+        if is_tool and isinstance(part.get("toolCallId"), str) and isinstance(part.get("state"), str):
             yield part
 
 

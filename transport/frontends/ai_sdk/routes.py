@@ -118,8 +118,8 @@ async def _begin(gateway: Gateway, who: Principal, agent: str, chat_id: str, mes
     """Return the run of a user message: a new one, or the one that the message has started."""
     who.need("start")  # first: the principal must learn nothing of runs that it may not start
     run_id = run_of(who, chat_id, message.message_id)
-    known = await gateway.runtime.reader.outline(run_id)
-    if known is None:
+    outline = await gateway.runtime.reader.outline(run_id)
+    if outline is None:
         await _check_at_ease(gateway, who, chat_id)
     order = Start(
         id=run_id, agent=agent, text=message.text, run=run_id, thread=chat_id, attachments=message.attachments
@@ -157,7 +157,7 @@ def _continue(  # noqa: PLR0917 - the facts of one request
     who: Principal,
     version: Version,
     record: RunRecord | None,
-    seen: ReaderPosition | None,
+    position: ReaderPosition | None,
     decided: AnswerResults,
 ) -> Streamed:
     """Stream what is new to the reader of a message.
@@ -165,19 +165,19 @@ def _continue(  # noqa: PLR0917 - the facts of one request
     Raises:
         Refused: There is nothing to do; the client must not repeat the request automatically.
     """
-    if record is None or seen is None:
-        name = "" if seen is None else seen.run_id
+    if record is None or position is None:
+        name = "" if position is None else position.run_id
         raise Refused("unprocessable", f"the message {name!r:.200} is no run of this chat: keep the ids of messages")
     head = record.row.last_sequence
-    after = head if seen.sequence is None else min(seen.sequence, head)
+    after = head if position.sequence is None else min(position.sequence, head)
     if not decided.accepted and after == head and record.at_rest:
-        for refused in decided.refused.values():
-            raise refused
+        for refusal in decided.refused.values():
+            raise refusal
         raise Refused(
             "unprocessable", "nothing is answered that is open: resume the stream to see the state of the run"
         )
-    notices = [_notice(ticket_id, refused) for ticket_id, refused in decided.refused.items()]
-    state = begin(record.info.run_id, version=version, after=after, reader=seen.parts)
+    notices = [_notice(ticket_id, refusal) for ticket_id, refusal in decided.refused.items()]
+    state = begin(record.info.run_id, version=version, after=after, reader=position.parts)
     return AiSdkResponse(gateway, who, record.info.run_id, state, notices=notices).response()
 
 
@@ -186,8 +186,8 @@ def _queued(run_id: str) -> Part:
     return {"type": "data-notice", "data": {"event": "queued", "behind": run_id, "detail": detail}, "transient": True}
 
 
-def _notice(ticket_id: str, refused: Refused) -> Part:
-    notice = {"event": "refused", "ticketId": ticket_id, "code": refused.error.code, "detail": refused.message}
+def _notice(ticket_id: str, refusal: Refused) -> Part:
+    notice = {"event": "refused", "ticketId": ticket_id, "code": refusal.error.code, "detail": refusal.message}
     return {"type": "data-notice", "data": notice, "transient": True}
 
 
