@@ -256,6 +256,7 @@ class Ticket(Value, frozen=True, kw_only=True):
         child_run_id, child_ticket_id: of a mirror (child_approval): the ticket of a child run that a decision about
             this ticket is forwarded to. `tool`, `arguments` and `fingerprint` are that ticket's, `call_id` is the
             call of this run that works as the child run. None for every other ticket.
+        live: a process waits for the decision: the ticket is of a nested call, and is withdrawn if that process ends.
     """
 
     ticket_id: str
@@ -283,6 +284,7 @@ class Ticket(Value, frozen=True, kw_only=True):
     decision_reason: str | None = None
     child_run_id: str | None = None
     child_ticket_id: str | None = None
+    live: bool = False
 
     def approve(
         self,

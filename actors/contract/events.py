@@ -313,7 +313,7 @@ class MessageDiscarded(Payload, frozen=True, kw_only=True):
 
 
 class ToolCalled(Payload, frozen=True, kw_only=True):
-    """The model requested a call."""
+    """The model requested a call; with `parent_call_id` the body of that call did (a nested call)."""
 
     call_id: str
     tool: Annotated[str, FOREIGN_TEXT]
@@ -321,6 +321,7 @@ class ToolCalled(Payload, frozen=True, kw_only=True):
     arguments: Annotated[JSONObject, FOREIGN_TEXT]
     effect: str
     step: int
+    parent_call_id: str | None = None
 
 
 class ToolStarted(Payload, frozen=True, kw_only=True):
@@ -541,6 +542,8 @@ class ApprovalRequested(Payload, frozen=True, kw_only=True):
 
     `child_run_id`, `child_ticket_id` (reason child_approval): the ticket mirrors that ticket of a child run. A decision
     about either acts, and several mirrors of one call may be open.
+
+    `live`: a process waits for the decision; the ticket is withdrawn if that process ends.
     """
 
     ticket_id: str
@@ -560,6 +563,7 @@ class ApprovalRequested(Payload, frozen=True, kw_only=True):
     replaces: str | None = None
     child_run_id: str | None = None
     child_ticket_id: str | None = None
+    live: bool = False
 
 
 class ApprovalResolved(Payload, frozen=True, kw_only=True):

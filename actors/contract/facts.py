@@ -1,4 +1,4 @@
-"""The facts of the calls of a step for user code, and an end of the run with a result of them."""
+"""The facts of the calls of a step for user code, an end of the run with a result of them, answers to nested calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from ..state.values import copied, copied_decision
 from .calls import CallStatus
 from .decisions import Decision
-from .plain import JSONObject
+from .plain import JSONObject, JSONValue
 from .rows import CallRow
 
 
@@ -26,6 +26,7 @@ class CallFacts:
         result: The result of a succeeded call (JSON).
         text: the model's text about an ended call.
         code: The code of a failure.
+        parent: the call whose body makes this nested call; None for a call of the model.
     """
 
     call_id: str
@@ -38,6 +39,7 @@ class CallFacts:
     _result: Any = None
     text: str | None = None
     code: str | None = None
+    parent: str | None = None
 
     @property
     def arguments(self) -> JSONObject:
@@ -63,6 +65,7 @@ class CallFacts:
             result=row.result,
             text=row.shown,
             code=row.code,
+            parent=row.parent,
         )
 
 
@@ -74,3 +77,23 @@ class FinalOutput(msgspec.Struct, frozen=True):
     """
 
     value: Any
+
+
+class NestedAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a nested call: the body may do the work, or the call has ended without it.
+
+    Attributes:
+        call_id: the nested call.
+        arguments: those that run, edited by a decision if it has some; None: the call has ended.
+        status: the status of the call.
+        text: the text about a call that has ended.
+        result: its result.
+        decision: the newest decision about it; None if there is none.
+    """
+
+    call_id: str
+    arguments: JSONObject | None = None
+    status: CallStatus = CallStatus.RUNNING
+    text: str = ""
+    result: JSONValue = None
+    decision: Decision | None = None

@@ -38,6 +38,11 @@ def task_id(spawner: str, number: int) -> str:
     return f"{spawner}.task{number}"
 
 
+def nested_id(parent: str, index: int) -> str:
+    """Return the id of the nested call of a call, at this place among all calls of the step."""
+    return f"{parent}.{index}"
+
+
 def child_run_id(parent_run: str, call_id: str) -> str:
     """Return the id of the child run that works for a call: the same for every attempt, in every process."""
     return f"child_{content_digest([parent_run, call_id])}"

@@ -62,11 +62,11 @@ def with_calls(row: RunRow, calls: Iterable[CallRow]) -> RunRow:
 
     Args:
         row: a result of `apart`.
-        calls: The calls of the run, in the model's order; those of other steps are ignored.
+        calls: The calls of the run, in the model's order; those of other steps, and nested ones, are ignored.
     """
     if row.draft is None or row.draft.calls:  # until version 3 a row has the calls itself
         return row
-    requests = tuple(call.requested for call in calls if call.step == row.step)
+    requests = tuple(call.requested for call in calls if call.step == row.step and call.parent is None)
     return replace(row, draft=replace(row.draft, calls=requests)) if requests else row
 
 

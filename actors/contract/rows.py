@@ -215,6 +215,8 @@ class RunFields(Fields, kw_only=True):
         passed_output: the newest step with an output that the output guardrails have passed.
         agent: key of the active agent, once the run was handed over; None: the agent of `RunInfo`.
         handoff: a handoff that this step carried out; the other agent becomes active with the next step.
+        nested: how many nested calls are open.
+        not_asked: tools of the nested calls that ran although their gates did not allow them.
     """
 
     stage: Stage = Stage.CREATED
@@ -252,6 +254,8 @@ class RunFields(Fields, kw_only=True):
     passed_output: int = 0
     agent: str | None = None
     handoff: Handover | None = None
+    nested: int = 0
+    not_asked: tuple[str, ...] = ()
 
 
 class RunRow(RunFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other
@@ -264,8 +268,8 @@ class RunRow(RunFields, frozen=True):  # type: ignore[misc]  # `sealed` makes on
 
     @property
     def restless(self) -> bool:
-        """True if a waiting run still needs an owner: it is ending, or has live background tasks or child runs."""
-        return self.termination is not None or bool(self.tasks or self.mirrored or self.mirrors)
+        """True if a waiting run still needs an owner: it is ending, or has live tasks, child runs or nested calls."""
+        return self.termination is not None or bool(self.tasks or self.mirrored or self.mirrors or self.nested)
 
 
 class CallFields(Fields, kw_only=True):
@@ -308,6 +312,10 @@ class CallFields(Fields, kw_only=True):
         child_started: the child run has been seen.
         parts: the images and files of the result.
         mirrors: The tickets of its child run, in the order in which they were seen.
+        parent: the call whose body makes this nested call; None for a call of the model.
+        ask: number of the body's request for a nested call; 0: no body waits for the answer any more.
+        editable: a decision may change the arguments of the nested call.
+        seen: the nested call runs whatever its gates say: it is reported, not asked for.
     """
 
     call_id: str
@@ -347,6 +355,10 @@ class CallFields(Fields, kw_only=True):
     child_started: bool = False
     parts: tuple[Part, ...] = ()
     mirrors: tuple[Mirror, ...] = ()
+    parent: str | None = None
+    ask: int = 0
+    editable: bool = False
+    seen: bool = False
 
 
 class CallRow(CallFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other

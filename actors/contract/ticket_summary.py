@@ -24,6 +24,7 @@ class TicketSummary:
         requested_at, expires_at: UTC.
         on_expiry: "deny", "cancel_run" or "set_result".
         reviewers: principals that may decide; empty: every principal with the scope for it.
+        live: a process waits for the decision; see `Ticket`.
     """
 
     ticket_id: str
@@ -36,6 +37,7 @@ class TicketSummary:
     expires_at: datetime | None = None
     on_expiry: Literal["deny", "cancel_run", "set_result"] = "deny"
     reviewers: tuple[str, ...] = ()
+    live: bool = False
 
 
 def summary_of(ticket: Ticket) -> TicketSummary:
@@ -51,6 +53,7 @@ def summary_of(ticket: Ticket) -> TicketSummary:
         expires_at=ticket.expires_at,
         on_expiry=ticket.on_expiry,
         reviewers=ticket.reviewers,
+        live=ticket.live,
     )
 
 

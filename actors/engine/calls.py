@@ -15,10 +15,11 @@ from ..contract.lifecycle import NEEDS_APPROVAL, Stage
 from ..contract.phases import TOOLS
 from .decisions import early_decisions, release_held, supersede
 from .gates import UNGATED, ask_again, gate_new
+from .nested import waiting_parents
 from .state import StepBuilder
 from .state_merge import merge_pending
 from .step_calls import BATCH, BEGUN, RESUMED, StepCalls
-from .tool_bodies import start, startable
+from .tool_bodies import start, startable_now
 
 
 def advance_calls(builder: StepBuilder) -> Stage | None:
@@ -64,14 +65,13 @@ def _advance(builder: StepBuilder) -> bool:
         release_held(builder)
     if not any_gated or builder.row.position is not TOOLS:
         return False
-    calls, spec = builder.calls, builder.spec
+    calls = builder.calls
     if calls.present & BATCH and not calls.present & _EXECUTING and merge_pending(builder):
         return True  # a merge may have released a decided call
     provisional = builder.calls.present & _PROVISIONAL
     if provisional:
         ask_again(builder)
-    calls = builder.calls
-    ready = startable(calls, builder.mode, spec.tools, spec.max_bodies) if calls.present & _ALLOWED else ()
+    ready = startable_now(builder) if builder.calls.present & _ALLOWED else ()
     for call in ready:
         if builder.row.position is TOOLS:  # else starting the previous call has ended the run
             start(builder, call)
@@ -81,10 +81,14 @@ def _advance(builder: StepBuilder) -> bool:
 
 
 def derive_stage(calls: StepCalls) -> Stage:
-    """Return the stage, by precedence: an executing applying body, another moving call, a suspended call."""
-    if calls.applying and calls.marked(_BODY) & calls.applying:
+    """Return the stage, by precedence: an executing applying body, another moving call, a suspended call.
+
+    A call whose body waits for a decision about a nested call does not move.
+    """
+    waits = waiting_parents(calls) if calls.nested else 0
+    if calls.applying and calls.marked(_BODY) & calls.applying & ~waits:
         return Stage.APPLYING
     if not calls.present & _SUSPENDED:
         return _RUNNING
-    moving = calls.present & _MOVING or calls.marked(_BY_FACTS) & calls.marked(BEGUN | RESUMED)
+    moving = calls.marked(_MOVING) & ~waits or calls.marked(_BY_FACTS) & calls.marked(BEGUN | RESUMED)
     return _RUNNING if moving else NEEDS_APPROVAL

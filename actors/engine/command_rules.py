@@ -185,6 +185,8 @@ class CommandRules:
 
         Without its tool a call can still have the result that the decision brings.
         """
+        if (ticket is not None and ticket.live) or (call is not None and call.parent is not None):
+            return None  # a nested call has no tool
         if ticket is not None and ticket.child_run_id is not None:
             theirs = self.mirrored_tool(ticket)
             state: ToolState = "same" if theirs is None else theirs.state
@@ -214,6 +216,11 @@ class CommandRules:
         if arguments is not None and ticket is not None and has_result:
             text = f"the decision's result is what {ticket.call_id} comes to: no body runs, so nothing can be edited"
             return reject(command, "invalid_arguments", text)
+        nested = (
+            facts.call is not None and facts.call.parent is not None and (ticket is None or not ticket.child_run_id)
+        )
+        if arguments is not None and nested:
+            return refuse_edit(facts.call, command)
         if arguments is not None and decision.result is not None and _passes(ticket, decision):
             text = (
                 f"{tool} takes the decision's result as its arguments, and edited_arguments are given beside it; "
@@ -231,12 +238,14 @@ class CommandRules:
                     "invalid_arguments",
                     f"{tool} takes the result as its arguments: give an object, not {kind}",
                 )
-            wrong = self._check(ticket, tool, decision.result)
+            wrong = None if nested else self._check(ticket, tool, decision.result)
             return None if wrong is None else reject(command, "invalid_arguments", wrong)
         return None
 
     def _check(self, ticket: Ticket | None, tool: str, arguments: JSONObject) -> str | None:
         """Check arguments with the tool of the run that will run it: of a mirror, the child run."""
+        if ticket is not None and ticket.live:
+            return None  # the child run judges
         theirs = None if ticket is None or ticket.child_run_id is None else self.mirrored_tool(ticket)
         return self.check_arguments(tool, arguments) if theirs is None else theirs.check(arguments)
 
@@ -254,3 +263,11 @@ def accept(command: Command, *, early: bool = False) -> CommandResult:
 def reject(command: Command, code: str, detail: str) -> CommandResult:
     """Return the result of a rejected command, with the reason."""
     return CommandResult(status="rejected", code=code, detail=detail, command_id=command.command_id)
+
+
+def refuse_edit(call: CallRow | None, command: Command) -> CommandResult | None:
+    """Return None if a program takes other arguments for its nested call, any object, else the rejection."""
+    if call is None or call.editable:
+        return None
+    text = f"the program that asks for {call.call_id} takes no other arguments: approve them as they are, or deny"
+    return reject(command, "invalid_arguments", text)

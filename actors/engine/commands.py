@@ -159,7 +159,7 @@ def _too_late(builder: StepBuilder, command: Command, decision: Decision, call: 
 
 def _lacks_tool(builder: StepBuilder, call: CallRow, decision: Decision) -> bool:
     """Return True if a decision lets a body run whose tool is not there any more."""
-    lacks = call.tool not in builder.spec.tools
+    lacks = call.parent is None and call.tool not in builder.spec.tools
     return lacks and decision.action == "resume" and not supplies_result(call.ticket, decision)
 
 

@@ -71,7 +71,7 @@ def early_decisions(builder: StepBuilder) -> None:
 
 def _act_early(builder: StepBuilder, call: CallRow, ticket: Ticket, decision: Decision) -> None:
     """Judge an early decision against its ticket: it acts, or the ticket stays open and an event gives the reason."""
-    tool = builder.spec.tools.get(call.tool)
+    tool = builder.tool_of(call)
     judge = CommandRules(builder.now, lambda _, arguments: None if tool is None else tool.check(arguments))
     command = Command(command_id=decision.decision_id, kind="decide", decision=decision, by=decision.decided_by)
     facts = CommandContext(stage=builder.row.stage, pending=0, ticket=ticket, call=call)
@@ -91,9 +91,9 @@ def supersede(builder: StepBuilder) -> None:
     """Withdraw tickets of calls while new input waits for the next step (on_new_input="supersede").
 
     This applies to calls that wait when the input arrives, and to calls that suspend afterwards: their tickets are
-    withdrawn as they are opened. An early decision acts first.
+    withdrawn as they are opened. An early decision acts first. A nested call stays: the body of its parent waits.
     """
-    for call in builder.calls.each(builder.calls.marked(_WAITING)):
+    for call in builder.calls.each(builder.calls.marked(_WAITING) & ~builder.calls.nested):
         if call.at is CallPosition.PARKED and builder.row.position is TOOLS:
             row = withdraw(builder, call, by=builder.row.unread_input_by or None, reason="superseded by new input")
             text = doubted(SUPERSEDED, call.doubt)
@@ -124,7 +124,9 @@ def release_held(builder: StepBuilder) -> None:
     while builder.row.position is TOOLS:
         calls = builder.calls
         held_calls = calls.marked(CallPosition.DECIDED.mark) & later
-        ready = held_calls & (calls.marked(ENDED) | in_turn(calls, builder.spec.tools)) if held_calls else 0
+        ready = (
+            held_calls & (calls.marked(ENDED) | calls.nested | in_turn(calls, builder.spec.tools)) if held_calls else 0
+        )
         if not ready:
             return
         call = calls.first(ready)

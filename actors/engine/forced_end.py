@@ -89,6 +89,7 @@ def forced_commit(outline: RunOutline, commands: Iterable[Command], why: str, no
         pause=None,
         run_tickets=(),
         mirrored=0,
+        nested=0,
         mirrors=(),
         next_due=None,
     )

@@ -26,6 +26,7 @@ from ..contract.spec import ToolSpec
 from .denials import doubted
 from .effects import RunPhase
 from .handoffs import come_before
+from .nested import answerable, report_not_asked
 from .state import ENGINE, StepBuilder
 from .state_merge import merge_pending
 from .step_calls import BATCH, BEGUN, StepCalls
@@ -60,8 +61,8 @@ def gate_new(builder: StepBuilder) -> bool:
 
 def ask_gates(builder: StepBuilder, call: CallRow) -> None:
     """Find out whether a call may run. Without hooks the answer is immediate."""
-    tool = builder.spec.tools.get(call.tool)
-    code, fault = _fault(builder, call, tool)
+    tool = builder.tool_of(call)
+    code, fault = _fault(builder, call, tool) if call.parent is None else ("", None)
     if fault is not None:
         close_call(builder, call, CallStatus.FAILED, result=None, shown=fault, code=code)
         if tool is None and builder.spec.on_unknown_tool == "raise":
@@ -94,8 +95,8 @@ def _fault(builder: StepBuilder, call: CallRow, tool: ToolSpec | None) -> tuple[
 def asks_gates(builder: StepBuilder, call: CallRow) -> bool:
     """Return True if code must decide whether the call may run: plugins, or guardrails or predicates of its tool."""
     if Phase.TOOL_GATE in builder.spec.hooked:
-        return True
-    tool = builder.spec.tools.get(call.tool)
+        return call.parent is None or call.body_decision is None  # no gate is asked about a question to people
+    tool = builder.tool_of(call)
     if tool is None:
         return False
     asks = tool.guarded or (tool.conditional and not call.attempts)
@@ -110,7 +111,7 @@ def tool_disabled(builder: StepBuilder, call: CallRow) -> None:
     close_call(
         builder, call, CallStatus.FAILED, result=None, shown=DISABLED.format(tool=call.tool), code="tool_disabled"
     )
-    for other in builder.calls.each(builder.calls.open & ~builder.calls.marked(BEGUN)):
+    for other in builder.calls.each(builder.calls.open & ~builder.calls.marked(BEGUN) & ~builder.calls.nested):
         if other.settled or other.position.executing:
             continue
         row = withdraw(builder, other, by=ENGINE, reason=f"the tool {call.tool} was disabled")
@@ -120,17 +121,20 @@ def tool_disabled(builder: StepBuilder, call: CallRow) -> None:
 
 def gate_answered(builder: StepBuilder, call: CallRow, verdict: Verdict | None, revision: int = 0) -> None:
     """Apply the gates' verdict on a revision of the state. An approval that the tool itself needs counts as a gate."""
-    tool = builder.spec.tools.get(call.tool)
+    tool = builder.tool_of(call)
     # the tool's own gate ranks as Suspend and replaces weaker verdicts only; an approval satisfies it for the approved
     # fingerprint, so that a later change of the arguments asks again
     weaker = verdict is None or isinstance(verdict, Allow | SetResult)
     if weaker and tool is not None and tool.gate == "always" and call.approved != call.fingerprint:
         verdict = APPROVAL
+    if call.seen and not isinstance(verdict, Allow | None):
+        report_not_asked(builder, call, verdict)
+        verdict = None
     match verdict:
         case None | Allow():
             _allow(builder, builder.put(call, verdict_at=revision))
         case Suspend():
-            open_ticket(builder, call, verdict)
+            open_ticket(builder, call, answerable(call, verdict))
         case _ if _postpone(builder, call, verdict):
             pass
         case SetResult(value, code):
@@ -154,8 +158,8 @@ def _postpone(builder: StepBuilder, call: CallRow, verdict: SetResult | Deny | B
     the verdict, a call that waits for a person and whose body has not begun cannot.
     """
     calls, earlier = builder.calls, come_before(builder.calls, call)
-    if call.status is not CallStatus.NEW:
-        return False
+    if call.status is not CallStatus.NEW or call.parent is not None:
+        return False  # a body waits for the verdict about a nested call
     if not call.provisional:
         may_change = bool(calls.marked(_WRITES | BATCH) & earlier)
         if may_change:

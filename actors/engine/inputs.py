@@ -375,6 +375,53 @@ class TasksAsked(msgspec.Struct, frozen=True, kw_only=True):
     ask: int
 
 
+class NestedCalled(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of a call makes a nested call.
+
+    Attributes:
+        ask: number of the request, for its answer.
+        parent, attempt: the call whose body asks.
+        tool, arguments, effect: what is to run.
+        editable: a decision may change the arguments.
+        seen: the work has begun already, without a question: nothing stops it.
+        suspend: a question to people instead of work: the call is parked, and ends with the decision. `tool`,
+            `arguments` and `effect` are those of the parent then.
+    """
+
+    ask: int
+    parent: str
+    attempt: int
+    tool: str = ""
+    arguments: JSONObject = msgspec.field(default_factory=dict)
+    effect: str = "read"
+    editable: bool = False
+    seen: bool = False
+    suspend: Suspend | None = None
+
+
+class NestedDropped(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A body does not await the answer to a nested call any more, and does no work for it.
+
+    `ask`, `parent`: those of its `NestedCalled`.
+    """
+
+    ask: int
+    parent: str
+
+
+class NestedEnded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A body has done the work of a nested call: its result as JSON, and the text about it.
+
+    `code`: of a failure; None if the work has succeeded. `large`: as in `CallReturned`.
+    """
+
+    call_id: str
+    result: JSONValue = None
+    shown: str = ""
+    code: str | None = None
+    large: bool = False
+
+
 class TaskStopped(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The body of a cancelled task has ended without a result, or has overrun its grace."""
 
@@ -460,6 +507,9 @@ Input = (
     | CancelAsked
     | TasksAsked
     | TaskStopped
+    | NestedCalled
+    | NestedDropped
+    | NestedEnded
     | CommandArrived
     | CancelUnowned
     | DeadlinePassed

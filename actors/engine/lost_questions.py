@@ -33,7 +33,11 @@ def lost_questions(spec: AgentSpec, calls: Iterable[CallRow], inbox: Iterable[In
         calls: The calls of the step.
         inbox: the unread commands.
     """
-    asking = [(call, call.ticket) for call in calls if call.tool not in spec.tools and call.at is CallPosition.PARKED]
+    asking = [
+        (call, call.ticket)
+        for call in calls
+        if call.at is CallPosition.PARKED and call.parent is None and call.tool not in spec.tools
+    ]
     decisions = (item.command.decision for item in inbox) if asking else ()
     targets = {decision.target for decision in decisions if decision is not None}
     return tuple(

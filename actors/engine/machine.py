@@ -49,6 +49,9 @@ from .inputs import (
     ModelCut,
     ModelFailed,
     ModelStreamed,
+    NestedCalled,
+    NestedDropped,
+    NestedEnded,
     PhaseDone,
     ResultRefused,
     SpawnAsked,
@@ -57,6 +60,7 @@ from .inputs import (
     WorkStopped,
 )
 from .judged import guards_done
+from .nested import nested_said
 from .phases import phase_done
 from .recovery import activate
 from .state import RunState, StepBuilder, Transition
@@ -112,6 +116,9 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
             guards_done(builder, message)
         case SpawnAsked() | CancelAsked() | TasksAsked() | TaskStopped():
             desk_asked(builder, message)
+            continue_run(builder)
+        case NestedCalled() | NestedDropped() | NestedEnded():
+            nested_said(builder, message)
             continue_run(builder)
         case ModelFailed():
             model_failed(builder, message)

@@ -16,7 +16,6 @@ value: streaming, resuming and restarting have no other way to the end of a step
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -28,7 +27,7 @@ from ..contract.codec import normalise
 from ..contract.facts import CallFacts, FinalOutput
 from ..contract.guardrails import REJECTED
 from ..contract.lifecycle import NEEDS_APPROVAL, Stage
-from ..contract.rows import CallRow, Handover
+from ..contract.rows import Handover
 from ..contract.spec import AgentSpec
 from .step_calls import StepCalls
 
@@ -91,13 +90,13 @@ def choose_next(
     return _AGAIN if rule == "run_model_again" else output_of_tools(spec, calls) or _AGAIN
 
 
-def output_of_tools(spec: AgentSpec, calls: Mapping[str, CallRow]) -> FinalOutput | ToolUseFailed | None:
+def output_of_tools(spec: AgentSpec, calls: StepCalls) -> FinalOutput | ToolUseFailed | None:
     """Return the answer that `tool_use` finds among the results, in the model's order; None if there is none."""
     rule = spec.tool_use
     hidden_tools = {name for name, tool in spec.tools.items() if not tool.output}
     results = [
         call
-        for call in calls.values()
+        for call in calls.of_model()
         if (call.outcome is CallStatus.SUCCEEDED or call.code == REJECTED) and call.tool not in hidden_tools
     ]
     if not callable(rule):

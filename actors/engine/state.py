@@ -30,7 +30,7 @@ from ..contract.phases import STEP_START, RunPosition, illegal_move
 from ..contract.plain import JSONObject, JSONValue
 from ..contract.row_forms import opened, sealed
 from ..contract.rows import CallRow, CounterFields, Counters, RunFields, RunInfo, RunRecord, RunRow
-from ..contract.spec import MODES, AgentSpec, ExecutionMode
+from ..contract.spec import MODES, AgentSpec, ExecutionMode, ToolSpec
 from ..contract.state import Batch, KeyId, Keys, Write
 from ..contract.tasks import TaskRow, by_id
 from ..state.snapshot import EMPTY, StateSnapshot, WriteConflict
@@ -177,6 +177,10 @@ class StepBuilder:
         """The newest final text of the model: a candidate for the output."""
         return (self.row.answer or "")[self.row.answer_at :]
 
+    def tool_of(self, call: CallRow) -> ToolSpec | None:
+        """Return the tool of a call; None if it is not there, or the call is nested: it has none."""
+        return self.spec.tools.get(call.tool) if call.parent is None else None
+
     def emit(self, name: str, payload: Payload) -> None:
         """Append an event."""
         self.events.append(EventDraft(name, payload))
@@ -308,6 +312,8 @@ class StepBuilder:
             self.account_active_time(True)  # the next process knows only the written active time
         if self.tasks or before.row.tasks:
             self.row.tasks = tuple(self.tasks.values())
+        if self.calls.nested or self.row.nested:
+            self.row.nested = (self.calls.nested & self.calls.open).bit_count()
         self.row.last_sequence += len(self.events)
         self.row.next_due = self._next_due()
         self.row.revision = self.snapshot.revision

@@ -85,6 +85,7 @@ class StepCalls(Mapping[str, CallRow]):
 
     Attributes:
         handoffs, applying: the sets of calls with these effects.
+        nested: the set of the nested calls.
         rows: call id -> row, in no order.
         all: the set of all calls; 0 if the step has none.
         open: the set of the calls that have not settled.
@@ -103,6 +104,7 @@ class StepCalls(Mapping[str, CallRow]):
         "all",
         "applying",
         "handoffs",
+        "nested",
         "open",
         "present",
         "rows",
@@ -117,7 +119,7 @@ class StepCalls(Mapping[str, CallRow]):
         self._timers: list[tuple[datetime, int]] = []
         self._concurrency: tuple[Mapping[str, ToolSpec], int, int] | None = None
         self._shared = False
-        self.all = self.open = self.handoffs = self.applying = self.present = 0
+        self.all = self.open = self.handoffs = self.applying = self.nested = self.present = 0
         self._newest: tuple[CallRow | None, int] = (None, 0)
         for call in calls:
             self.put(call, self.rows.get(call.call_id))
@@ -130,8 +132,9 @@ class StepCalls(Mapping[str, CallRow]):
         copy = StepCalls.__new__(StepCalls)
         copy.rows, copy._tickets, copy._sets, copy._timers = self.rows, self._tickets, self._sets[:], self._timers[:]
         copy._ids, copy._numbers, copy._shared = self._ids, self._numbers, True
-        copy.handoffs, copy.applying, copy.present = self.handoffs, self.applying, self.present
-        copy.all, copy.open, copy._newest, copy._concurrency = self.all, self.open, self._newest, self._concurrency
+        copy.handoffs, copy.applying, copy.nested = self.handoffs, self.applying, self.nested
+        copy.all, copy.open, copy.present, copy._newest = self.all, self.open, self.present, self._newest
+        copy._concurrency = self._concurrency
         return copy
 
     # --- the mapping -------------------------------------------------------------------------------------------------
@@ -155,6 +158,11 @@ class StepCalls(Mapping[str, CallRow]):
     def values(self) -> list[CallRow]:  # type: ignore[override]  # a view looks up each key in Python
         """Return the rows in the model's order."""
         return [*map(self.rows.__getitem__, self._ids)]
+
+    def of_model(self) -> list[CallRow]:
+        """Return the rows of the calls of the model, in its order."""
+        calls = self.values()
+        return [call for call in calls if call.parent is None] if self.nested else calls
 
     def put(self, call: CallRow, old: CallRow | None) -> None:
         """Write the row of a call in place of `old`; a call without one is the last. Only for an opened copy."""
@@ -198,6 +206,8 @@ class StepCalls(Mapping[str, CallRow]):
             self.handoffs |= bit
         if call.effect in APPLYING_EFFECTS:
             self.applying |= bit
+        if call.parent is not None:
+            self.nested |= bit
         self._concurrency = None
 
     # --- tickets -----------------------------------------------------------------------------------------------------
@@ -256,6 +266,13 @@ class StepCalls(Mapping[str, CallRow]):
             numbers |= self._sets[place]
         return numbers
 
+    def parents(self, numbers: int) -> int:
+        """Return the set of the parent calls of a set of nested calls."""
+        parents = 0
+        for call in self.each(numbers):
+            parents |= 1 << self._numbers[call.parent or ""]
+        return parents
+
     def before(self, call: CallRow) -> int:
         """Return the set of the calls that the model named before this one."""
         return (1 << self._numbers[call.call_id]) - 1
@@ -278,6 +295,8 @@ class StepCalls(Mapping[str, CallRow]):
             exclusive = ordered_calls = 0
             for number, call in enumerate(self.values()):
                 tool = tools.get(call.tool)
+                if call.parent is not None:
+                    continue
                 if tool is not None and tool.concurrency == "exclusive":
                     exclusive |= 1 << number
                 elif tool is not None and tool.concurrency == "ordered":

@@ -270,7 +270,7 @@ def count_step(builder: StepBuilder) -> None:
     Loop detection compares digests of the newest steps: of the calls with their arguments, or of the text without
     calls.
     """
-    calls, counters, spec = builder.calls.values(), builder.counters, builder.spec
+    calls, counters, spec = builder.calls.of_model(), builder.counters, builder.spec
     resets = spec.tool_choice not in ("auto", "none") and spec.reset_tool_choice
     if resets and any(
         call.effect != HANDOFF and call.code not in ("unknown_tool", "invalid_arguments") for call in calls
@@ -318,7 +318,7 @@ def first_stop(builder: StepBuilder) -> tuple[str, str] | None:
                 errors = f"{counters.errors} failed steps"
                 stop = ("consecutive_errors", errors) if n and counters.errors >= n else None
             case StopOnTool(name):
-                ran = any(call.tool == name and call.attempts for call in builder.calls.values())
+                ran = any(call.tool == name and call.attempts for call in builder.calls.of_model())
                 stop = ("stop_on_tool", name) if ran else None
             case ContentMatch(pattern):
                 stop = ("content_match", pattern) if condition.met(builder.row.answer or "") else None

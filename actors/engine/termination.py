@@ -30,6 +30,7 @@ from .handoffs import remember_agent
 from .inputs import Unfinished
 from .judging import judge_output, must_judge
 from .mirrors import adopt_mirrors, withdraw_mirrors
+from .nested import OWNER_LOST, end_nested
 from .run_tickets import close_run_ticket
 from .state import ENGINE, StepBuilder
 from .state_merge import merge_pending
@@ -156,6 +157,7 @@ def overran(builder: StepBuilder, item: Unfinished) -> None:
 def lose_bodies(builder: StepBuilder) -> None:
     """Mark the bodies of a process that has ended, or that is not taken up: their outcomes are unknown."""
     adopt_mirrors(builder)
+    end_nested(builder, None, f"{OWNER_LOST}: the process of the call that made it has ended", code=OWNER_LOST)
     for call in builder.calls.each(builder.calls.marked(CallPosition.BODY.mark)):
         _lose_call(builder, "process", call)
     for task in tuple(builder.tasks.values()):
@@ -196,6 +198,9 @@ def settle(builder: StepBuilder) -> None:
     if termination is not None and termination.kind is TerminationKind.CANCELLED:
         by, why = termination.by or ENGINE, "the run was cancelled"  # the reason is in another event, redacted
     withdraw_mirrors(builder, None, by=by, reason=why)
+    for call in builder.calls.each(builder.calls.nested & builder.calls.open):
+        builder.row.unknown += (call.call_id,) if call.attempts and not call.settled else ()
+    end_nested(builder, None, why)
     for call in builder.calls.each(builder.calls.open) if builder.calls.open else ():
         if call.doubt:  # its body has not reported an outcome
             builder.row.unknown += (call.call_id,)
@@ -255,7 +260,7 @@ def append_step(builder: StepBuilder, *, withheld: str | None = None) -> None:
         draft = replace(draft, content=withheld if draft.content else "", final_at=0, provider="", items=())
     builder.messages.append(draft)
     producer = Producer(run_id=builder.info.run_id, step=builder.row.step)
-    for call in builder.calls.values():
+    for call in builder.calls.of_model():
         builder.messages.append(
             Message(
                 id=builder.new_message_id(),

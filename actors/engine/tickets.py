@@ -17,9 +17,10 @@ from ..contract.calls import POSITIONS, CallPosition, CallStatus
 from ..contract.decisions import SetResult, Suspend, Ticket
 from ..contract.envelope import timestamp
 from ..contract.excerpt import Large
+from ..contract.facts import NestedAnswer
 from ..contract.phases import TOOLS, Phase
 from ..contract.rows import CallRow
-from .effects import ParkCall, ReleaseCall, RunPhase
+from .effects import AnswerBody, ParkCall, ReleaseCall, RunPhase
 from .state import ENGINE, StepBuilder, milliseconds
 
 
@@ -34,7 +35,8 @@ def open_ticket(builder: StepBuilder, call: CallRow, suspend: Suspend, *, replac
     )
     announce(builder, ticket)
     builder.waiting_calls.append(call.call_id)
-    builder.do(ParkCall(call_id=call.call_id, ticket=ticket))
+    if call.parent is None:
+        builder.do(ParkCall(call_id=call.call_id, ticket=ticket))
     return call
 
 
@@ -79,6 +81,7 @@ def new_ticket(
         expiry_result=None if result is None else result.value,
         expiry_code=None if result is None else result.code,
         reviewers=suspend.reviewers,
+        live=call is not None and call.parent is not None,
     )
 
 
@@ -127,6 +130,7 @@ def announce(builder: StepBuilder, ticket: Ticket) -> None:
             replaces=ticket.replaces,
             child_run_id=ticket.child_run_id,
             child_ticket_id=ticket.child_ticket_id,
+            live=ticket.live,
         ),
     )
 
@@ -172,19 +176,28 @@ def close_call(
     code: str | None = None,
     large: bool = False,
     error_id: str | None = None,
+    hooks: bool = True,
 ) -> CallRow:
     """End a call. after_tool_execute runs once, also for failed calls and set results, but not for cancelled calls.
 
-    The event holds the result itself, or only the model's text if the call failed or its result is large.
+    The event holds the result itself, or only the model's text if the call failed or its result is large. `hooks`:
+    False for a nested call that its parent's end cuts off. A nested call that ends before its work answers its body.
     """
     has_hooks = (
-        builder.row.position is TOOLS
+        hooks
+        and builder.row.position is TOOLS
         and status is not CallStatus.CANCELLED
         and Phase.AFTER_TOOL_EXECUTE in builder.spec.hooked
     )
     # the body has returned; a call that merely may run again has not
     ran = POSITIONS[call.at].status is CallStatus.RUNNING
-    if call.ticket is not None and call.status in (CallStatus.SUSPENDED, CallStatus.RESUMING):
+    if call.parent is not None:
+        if call.ask and not call.attempts:
+            refusal = NestedAnswer(
+                call_id=call.call_id, status=status, text=shown, result=result, decision=call.decision
+            )
+            builder.do(AnswerBody(ask=call.ask, value=refusal))
+    elif call.ticket is not None and call.status in (CallStatus.SUSPENDED, CallStatus.RESUMING):
         builder.do(ReleaseCall(call_id=call.call_id))
     call = builder.put(
         call,

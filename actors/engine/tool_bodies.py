@@ -25,6 +25,7 @@ from .gates import ask_gates, asks_gates
 from .guardrails import refuse_result
 from .handoffs import begin_handoff, carry_out, without_handoffs
 from .inputs import CallPrinted, CallProgressed, CallRaised, CallReturned, CallSuspended, FromBody, ResultRefused
+from .nested import begin_nested, parent_said
 from .state import StepBuilder
 from .state_merge import returned
 from .step_calls import ALONE, BEGUN, PROVISIONAL, RESUMED, StepCalls
@@ -46,7 +47,7 @@ def startable(calls: StepCalls, mode: ExecutionMode, tools: Mapping[str, ToolSpe
     """Return the calls that may start now, in the model's order."""
     if calls.all == 1 and calls.present & _ALLOWED.mark:
         return (calls.first(1),)  # nothing else of the step can hold it back
-    among = without_handoffs(calls) if calls.handoffs else calls.all
+    among = (without_handoffs(calls) if calls.handoffs else calls.all) & ~calls.nested
     exclusive = calls.concurrency(tools)[0] | calls.marked(ALONE)
     bodies = (calls.marked(_BODIES) & among).bit_count()
     room = (cap if mode.bodies is None else min(cap, mode.bodies)) - bodies
@@ -64,6 +65,13 @@ def startable(calls: StepCalls, mode: ExecutionMode, tools: Mapping[str, ToolSpe
             break
         candidates &= ~first & ~exclusive
     return tuple(out)
+
+
+def startable_now(builder: StepBuilder) -> tuple[CallRow, ...]:
+    """Return the allowed calls that may start now. A nested call waits for no other: its body runs already."""
+    calls, spec = builder.calls, builder.spec
+    ready = startable(calls, builder.mode, spec.tools, spec.max_bodies)
+    return (*ready, *calls.each(calls.nested & calls.marked(_ALLOWED.mark))) if calls.nested else ready
 
 
 def unblocked(calls: StepCalls, among: int, mode: ExecutionMode, *, alone: bool) -> int:
@@ -91,12 +99,13 @@ def unblocked(calls: StepCalls, among: int, mode: ExecutionMode, *, alone: bool)
 
 
 def in_turn(calls: StepCalls, tools: Mapping[str, ToolSpec]) -> int:
-    """Return the set of the open calls for which no earlier call must settle first.
+    """Return the set of the open calls of the model for which no earlier call must settle first.
 
     An earlier call must settle if one of the two is exclusive, or both are ordered. A handoff is in turn when all other
     calls have settled, and the handoffs before it.
     """
     waiting = calls.open & without_handoffs(calls) if calls.handoffs else calls.open
+    waiting &= ~calls.nested
     if not waiting & (waiting - 1):
         return waiting  # one call waits for no other
     exclusive, ordered_calls = calls.concurrency(tools)
@@ -134,9 +143,9 @@ def start(builder: StepBuilder, call: CallRow) -> None:
 def start_body(builder: StepBuilder, call: CallRow) -> None:
     """Count an attempt and start the body; a background tool's body starts as a task. A used-up budget ends the run.
 
-    A handoff without a body is carried out immediately.
+    A handoff without a body is carried out immediately. The body of a nested call is that of its parent.
     """
-    tool = builder.spec.tools.get(call.tool)
+    tool = builder.tool_of(call)
     if tool is not None and tool.handoff is not None:
         begin_handoff(builder, call)
         if tool.bodiless:
@@ -144,6 +153,9 @@ def start_body(builder: StepBuilder, call: CallRow) -> None:
             return
     budget = builder.spec.policies.budget
     if budget is not None and not may_begin_body(builder, budget):
+        return
+    if call.parent is not None:
+        begin_nested(builder, call)
         return
     if tool is not None and tool.background:
         call_in_background(builder, call)
@@ -182,7 +194,8 @@ def of_bug(builder: StepBuilder, message: CallRaised) -> str | None:
 
 
 def body_said(builder: StepBuilder, call: CallRow, message: FromBody) -> None:
-    """Handle an input of a call's newest body."""
+    """Handle an input of a call's newest body. The nested calls of a body that has ended end first."""
+    parent_said(builder, message)
     match message:
         case CallReturned():
             returned(builder, call, message)

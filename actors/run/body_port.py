@@ -8,19 +8,33 @@ body in a worker thread calls these methods in the loop's thread.
 from __future__ import annotations
 
 from bisect import insort
-from typing import Final
+from typing import Any, Final
 
+import attrs
 import trio
 
+from ..contract.calls import CallStatus
 from ..contract.codec import normalise
+from ..contract.decisions import Action, Decision, Suspend
+from ..contract.excerpt import LARGE, shown_result
+from ..contract.facts import NestedAnswer
 from ..contract.ids import content_digest
 from ..contract.plain import JSONObject
+from ..contract.sizes import VALUE_LIMIT, TooLarge, measured
+from ..contract.spec import HANDOFF
 from ..contract.tasks import TaskView
-from ..engine.inputs import CancelAsked, Input, SpawnAsked, TasksAsked
+from ..engine.inputs import CancelAsked, Input, NestedCalled, NestedDropped, NestedEnded, SpawnAsked, TasksAsked
 from ..errors import ToolError
 from ..services.children import Children
 from ..services.delta_buffers import DeltaBuffers, pieces
+from ..services.sanitize import InvalidValue, object_of, suspend_of, text_of
+from ..state.values import copied_decision
+from .results import count_among_results
 
+LONGEST_TOOL: Final = 200
+"""Most characters of the name of a nested call's tool."""
+LONGEST_EFFECT: Final = 64
+"""Most characters of the effect class of a nested call."""
 _MARK: Final = 16
 """Hex digits of the mark that identifies a repeated spawn: enough for the thousand spawns of one body."""
 
@@ -28,9 +42,9 @@ _MARK: Final = 16
 class BodyPort:
     """The requests of one attempt of a body to its run, and the reports of the attempt."""
 
-    def __init__(self, children: Children, spawner: str, attempt: int) -> None:
-        """`spawner`: the call or task that the attempt belongs to."""
-        self._children, self._spawner, self._attempt = children, spawner, attempt
+    def __init__(self, children: Children, spawner: str, attempt: int, step: int) -> None:
+        """`spawner`: the call or task that the attempt belongs to; `step`: the run's step."""
+        self._children, self._spawner, self._attempt, self._step = children, spawner, attempt, step
         self._spawn_counts: dict[str, int] = {}
         self._unread: dict[str, list[int]] = {}  # spawns whose answer was cancelled: their numbers are used again
 
@@ -58,6 +72,89 @@ class BodyPort:
         """Do the same as `progress`, without an await."""
         self._streams.tell(fraction, text)
         self._children.nudge()
+
+    # --- nested calls ------------------------------------------------------------------------------------------------
+
+    async def ask(self, suspend: Suspend) -> Decision:
+        """Ask people, and return their decision; the body waits meanwhile.
+
+        Cancellation: the question is withdrawn.
+
+        Raises:
+            ToolError: the question is refused, with the reason.
+        """
+        try:
+            question = attrs.evolve(suspend_of(suspend), resume_mode="use_decision_as_tool_result")
+        except InvalidValue as error:
+            raise ToolError(f"ask(...): the question cannot be stored: {error}") from None
+        answer = await self._call_nested(suspend=question)
+        if answer.decision is not None:
+            return copied_decision(answer.decision)
+        succeeded = answer.status is not CallStatus.CANCELLED  # the ticket has expired
+        action: Action = "resume" if succeeded else "cancel"
+        return Decision(
+            target=answer.call_id, action=action, result=answer.result, reason=answer.text, decided_by="clock"
+        )
+
+    async def call_nested(
+        self, tool: str, arguments: JSONObject, *, effect: str = "read", editable: bool = False, seen: bool = False
+    ) -> NestedAnswer:
+        """Make a nested call; returns when its start is durable, or when it has ended without work.
+
+        Cancellation: the nested call is withdrawn; its work must not be done.
+
+        Raises:
+            ToolError: the call is refused, with the reason.
+        """
+        if not isinstance(tool, str) or not 0 < len(tool) <= LONGEST_TOOL or not tool.isprintable():
+            raise ToolError(
+                f"nested call {tool!r:.100}: the tool is a name of 1 to {LONGEST_TOOL} printable characters"
+            )
+        if not effect.isidentifier() or len(effect) > LONGEST_EFFECT or effect == HANDOFF:
+            raise ToolError(f"nested call {tool!r}: effect={effect!r:.100} is no effect class")
+        try:
+            data = object_of(arguments, "the arguments")
+            self._count(measured(data, VALUE_LIMIT))
+        except (InvalidValue, TooLarge) as error:
+            raise ToolError(f"nested call {tool!r}: {error}") from None
+        return await self._call_nested(tool=tool, arguments=data, effect=effect, editable=editable, seen=seen)
+
+    async def _call_nested(self, **facts: Any) -> NestedAnswer:
+        asked = 0
+
+        def question(number: int) -> Input:
+            nonlocal asked
+            asked = number
+            return NestedCalled(ask=number, parent=self._spawner, attempt=self._attempt, **facts)
+
+        try:
+            answer: NestedAnswer = await self._children.questions.ask(question)
+        except trio.Cancelled:
+            self._children.submit_input(NestedDropped(ask=asked, parent=self._spawner))
+            raise
+        return answer
+
+    def end_nested(
+        self, call_id: str, result: object = None, *, text: str | None = None, code: str | None = None
+    ) -> None:
+        """Report that the work of a nested call is done, with its result, or with the code of its failure.
+
+        `text`: what people read about it; None: the result. A result that has no form in JSON, or more than 4 MiB, is
+        replaced by a sentence. A report about a call that has ended is dropped.
+        """
+        data, why = normalise(result)
+        try:
+            shown, large, size = shown_result(data)
+            self._count(size)
+        except TooLarge as error:
+            data, shown, large = None, f"The call ran, and its result cannot be kept: {error}.", False
+        if why is not None:
+            shown, large = f"The call ran, but its result cannot be shown ({why}).", False
+        shown = shown if text is None else text_of(text, LARGE)
+        self._children.submit_input(NestedEnded(call_id=call_id, result=data, shown=shown, code=code, large=large))
+
+    def _count(self, size: int) -> None:
+        count_among_results(size, children=self._children, step=self._step)
 
     # --- background tasks --------------------------------------------------------------------------------------------
 

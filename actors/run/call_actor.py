@@ -318,7 +318,7 @@ class CallActor:
             "decision": cue.decision,
             "state": state,
         }
-        port = BodyPort(self._run.children, cue.call_id, cue.attempt)
+        port = BodyPort(self._run.children, cue.call_id, cue.attempt, self._run_row.step)
         if tool.is_async:
             return ToolContext(
                 **facts,
@@ -327,6 +327,9 @@ class CallActor:
                 start_task=port.start,
                 stop_task=port.stop,
                 see_tasks=port.see,
+                ask_people=port.ask,
+                call_nested=port.call_nested,
+                end_nested=port.end_nested,
             )
         return SyncToolContext(
             **facts,
@@ -335,6 +338,7 @@ class CallActor:
             start_task=lambda name, arguments: trio.from_thread.run(port.start, name, arguments),
             stop_task=lambda task_id: trio.from_thread.run(port.stop, task_id),
             see_tasks=lambda: trio.from_thread.run(port.see),
+            ask_people=lambda suspend: trio.from_thread.run(port.ask, suspend),
         )
 
 

@@ -108,15 +108,15 @@ class PhaseRunner:
 
     @property
     def _tool(self) -> Tool[..., object] | None:
-        """The tool of a call before its gates; None in the other phases."""
-        return (
-            self.agent.tool(self.call.tool) if self.call is not None and self.effect.phase is Phase.TOOL_GATE else None
-        )
+        """The tool of a call before its gates; None in the other phases, and for a nested call, which has none."""
+        has_tool = self.call is not None and self.call.parent is None and self.effect.phase is Phase.TOOL_GATE
+        return self.agent.tool(self.call.tool) if has_tool and self.call is not None else None
 
     @property
     def _conditional(self) -> Tool[..., object] | None:
         """The tool of the call, if it is asked again whether it is enabled."""
-        tool = None if self.call is None or self.call.attempts else self.agent.tool(self.call.tool)
+        call = self.call
+        tool = None if call is None or call.attempts or call.parent is not None else self.agent.tool(call.tool)
         return None if tool is None or tool.is_enabled is True else tool
 
     def broke(self, error: BaseException) -> PhaseDone:

@@ -49,11 +49,7 @@ def kept(
         if state_size > VALUE_LIMIT:
             raise TooLarge(f"with what it wrote to state {too_large(state_size)}")
         size += state_size
-    last_step, before = children.result_bytes
-    total = size + (before if last_step == step else 0)
-    if total > STEP_LIMIT:
-        raise TooLarge(f"with the other results of its step {too_large(total, STEP_LIMIT)}")
-    children.result_bytes = (step, total)
+    count_among_results(size, children=children, step=step)
     return CallReturned(
         call_id=call_id,
         attempt=attempt,
@@ -64,3 +60,16 @@ def kept(
         keys={} if batch is None else state.used,
         parts=parts,
     )
+
+
+def count_among_results(size: int, *, children: Children, step: int) -> None:
+    """Count the bytes of a value among those of all results of the step.
+
+    Raises:
+        TooLarge: the values of the step exceed their limit; this one is not counted.
+    """
+    last_step, before = children.result_bytes
+    total = size + (before if last_step == step else 0)
+    if total > STEP_LIMIT:
+        raise TooLarge(f"with the other results of its step {too_large(total, STEP_LIMIT)}")
+    children.result_bytes = (step, total)

@@ -356,7 +356,7 @@ class RunLoop:
         if parent is not None and (status is not before.row.status or input_read or entry.asks):
             self._services.signals.report(self._claim.run_id)
             self._registry.child_moved(parent)
-        self._publish_rest(status, again=input_read)
+        self._publish_rest(status, again=input_read or bool(before.row.nested) is not bool(entry.state.row.nested))
         # the exit of its owner reports the rest of a run that is done, and every waiter waits for the exit of an owner
         # that leaves no body behind
         if status is WAITING or (status is DONE and entry.state.row.stubborn):
@@ -378,8 +378,9 @@ class RunLoop:
             if resting and self._services.agents.can_revive(self._state.info):
                 self._leave_at = self._services.passivation.rests(self._mailbox)  # nudges the mailbox at that moment
         if again:
-            # a child run works in its parent's slot
-            self._registry.resting(self._claim.run_id, resting, slot=self._state.info.parent_run is None)
+            # a child run works in its parent's slot, and a body that waits for a decision keeps the slot of its run
+            slot = self._state.info.parent_run is None and (not resting or self.durable.row.nested > 0)
+            self._registry.resting(self._claim.run_id, resting, slot=slot)
 
     # --- everything that waits ---------------------------------------------------------------------------------------
 

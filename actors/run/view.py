@@ -132,7 +132,7 @@ def view_steps(
                 parts=call.parts,
             )
             for call in record.calls
-            if call.step == row.step and call.settled
+            if call.step == row.step and call.settled and call.parent is None
         ]
     thread_ids = {message.id for message in messages} if row.pending_input else ()
     messages += (message for message in row.pending_input if message.id not in thread_ids)

@@ -32,6 +32,7 @@ class Place(StrEnum):
     WORKING = "working"
     INSIDE = "inside"
     RESTING = "resting"
+    LIVE = "live"
     LEAVING = "leaving"
 
     __hash__ = str.__hash__  # that of Enum is written in Python, and each move looks places up
@@ -65,9 +66,11 @@ PLACES: Final[Mapping[Place, PlaceRule]] = {
     _AT.HELD: PlaceRule(to=_to(_AT.QUEUED, _AT.WORKING, _AT.INSIDE, _AT.LEAVING, _AT.ABSENT), at_work=False),
     # a run that is taken up in the middle of a step, or at rest, does not wait for a slot
     _AT.QUEUED: PlaceRule(to=_to(_AT.HELD, _AT.WORKING, _AT.INSIDE, _AT.RESTING, _AT.ABSENT)),
-    _AT.WORKING: PlaceRule(to=_to(_AT.HELD, _AT.INSIDE, _AT.RESTING, _AT.ABSENT), slot=True),
+    _AT.WORKING: PlaceRule(to=_to(_AT.HELD, _AT.INSIDE, _AT.RESTING, _AT.LIVE, _AT.ABSENT), slot=True),
     _AT.INSIDE: PlaceRule(to=_to(_AT.HELD, _AT.RESTING, _AT.ABSENT)),
     _AT.RESTING: PlaceRule(to=_to(_AT.WORKING, _AT.INSIDE, _AT.ABSENT), at_work=False),
+    # the run rests, and a body waits for the decision about a nested call
+    _AT.LIVE: PlaceRule(to=_to(_AT.WORKING, _AT.RESTING, _AT.ABSENT), slot=True, at_work=False),
     # a cancel that comes meanwhile ends the run here
     _AT.LEAVING: PlaceRule(to=_to(_AT.WORKING, _AT.INSIDE, _AT.ABSENT)),
 }
@@ -123,7 +126,7 @@ class OwnedRun:
     @property
     def at_work(self) -> bool:
         """False if the run waits for its thread, or rests with every accepted command acted on."""
-        if self.place is Place.RESTING and self.actor is not None:
+        if self.place in (Place.RESTING, Place.LIVE) and self.actor is not None:
             return self.actor.unread
         return PLACES[self.place].at_work
 

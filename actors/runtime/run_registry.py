@@ -312,9 +312,10 @@ class RunRegistry:
             self._settle(run)
 
     def resting(self, run_id: str, resting: bool, *, slot: bool = True) -> None:
-        """Record that the run came to rest or works again (`Owners`). A resting run frees its slot."""
+        """Record that the run came to rest or works again (`Owners`), and whether it holds a slot."""
         run = self._runs[run_id]
-        place = Place.RESTING if resting else Place.WORKING if slot else Place.INSIDE
+        with_slot, without = (Place.LIVE, Place.RESTING) if resting else (Place.WORKING, Place.INSIDE)
+        place = with_slot if slot else without
         is_move = place is not run.place
         self._move(run, place)
         if place is not Place.WORKING:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol
 import attrs
 import trio
 
-from ..contract.decisions import Decision
+from ..contract.decisions import Decision, Suspend
+from ..contract.facts import NestedAnswer
 from ..contract.ids import idempotency_key
 from ..contract.plain import JSONObject
 from ..contract.tasks import TaskView
@@ -28,6 +29,24 @@ else:
     from typing import TypeVar
 
     Deps = TypeVar("Deps")
+
+
+class CallNested(Protocol):
+    """Makes a nested call; see `ToolContext.call_nested`."""
+
+    async def __call__(
+        self, tool: str, arguments: JSONObject, *, effect: str = "read", editable: bool = False, seen: bool = False
+    ) -> NestedAnswer:
+        """Return when the start of the call is durable, or when the call has ended without work."""
+
+
+class EndNested(Protocol):
+    """Reports the end of a nested call; see `ToolContext.end_nested`."""
+
+    def __call__(
+        self, call_id: str, result: object = None, *, text: str | None = None, code: str | None = None
+    ) -> None:
+        """Report the result, or the code of a failure."""
 
 
 class Spawnable(Protocol):
@@ -61,6 +80,33 @@ def _alone(what: str) -> UsageError:
     return UsageError(
         f"{what}: a context that was made by hand runs no tasks; give it start_task=, stop_task=, see_tasks="
     )
+
+
+def _nobody() -> UsageError:
+    return UsageError("a context that was made by hand asks nobody; give it ask_people=")
+
+
+async def _ask_nobody(suspend: Suspend) -> Decision:
+    raise _nobody()
+
+
+def _ask_none(suspend: Suspend) -> Decision:
+    raise _nobody()
+
+
+async def _call_nothing(
+    tool: str, arguments: JSONObject, *, effect: str = "read", editable: bool = False, seen: bool = False
+) -> NestedAnswer:
+    raise UsageError(f"nested call {tool!r}: a context that was made by hand makes none; give it call_nested=")
+
+
+def _end_nothing(call_id: str, result: object = None, *, text: str | None = None, code: str | None = None) -> None: ...
+
+
+def _question(suspend: object) -> Suspend:
+    if not isinstance(suspend, Suspend):
+        raise UsageError(f"ask({suspend!r:.100}): give a gr.Suspend(message=...), not {type(suspend).__name__}")
+    return suspend
 
 
 async def _start_nothing(tool: str, arguments: JSONObject) -> str:
@@ -140,6 +186,10 @@ class ToolContext(_ContextBase[Deps]):
         state: state keys. The body reads its own writes; others see them when the body has returned.
         report_progress, report_output: set by the runtime; call `progress` and `output` instead.
         start_task, stop_task, see_tasks: set by the runtime; call `spawn`, `cancel_task` and `tasks` instead.
+        ask_people: set by the runtime; call `ask` instead.
+        call_nested, end_nested: set by the runtime, for bodies that let another program work: such a body asks before
+            the program acts, does the work only if the answer has arguments, and reports the end. Calls and answers are
+            concurrent. See `BodyPort` for errors and cancellation.
     """
 
     report_progress: Callable[[float, str], Awaitable[None]] = attrs.field(default=_nobody_hears_progress, repr=False)
@@ -147,6 +197,9 @@ class ToolContext(_ContextBase[Deps]):
     start_task: Callable[[str, JSONObject], Awaitable[str]] = attrs.field(default=_start_nothing, repr=False)
     stop_task: Callable[[str], Awaitable[bool]] = attrs.field(default=_stop_nothing, repr=False)
     see_tasks: Callable[[], Awaitable[tuple[TaskView, ...]]] = attrs.field(default=_see_nothing, repr=False)
+    ask_people: Callable[[Suspend], Awaitable[Decision]] = attrs.field(default=_ask_nobody, repr=False)
+    call_nested: CallNested = attrs.field(default=_call_nothing, repr=False)
+    end_nested: EndNested = attrs.field(default=_end_nothing, repr=False)
 
     async def progress(self, fraction: float, text: str = "") -> None:
         """Report the progress of the body. Reports may be merged; the newest one wins. A checkpoint.
@@ -173,6 +226,28 @@ class ToolContext(_ContextBase[Deps]):
         chunk = _text(chunk, "output")
         await trio.lowlevel.checkpoint()
         await self.report_output(chunk)
+
+    async def ask(self, suspend: Suspend) -> Decision:
+        """Ask people, and wait in this body for their decision: the run rests meanwhile, and this process waits.
+
+        The ticket is live: it is withdrawn if this body or its process ends. A tool that can run again asks with
+        `raise gr.Suspend(...)` instead: that question outlives the process. The time limit of the tool counts on.
+        `resume_mode` is not used: the decision is the return value, and no arguments can be edited.
+
+        Cancellation: the question is withdrawn.
+
+        Returns:
+            The decision: its `action` is "resume" or "cancel". If the ticket expires, the decision is made by "clock":
+            "cancel", or "resume" with the result of `on_expiry=gr.SetResult(...)`.
+
+        Raises:
+            ToolError: the question is refused: the body is a background task's, the run does not wait for this call any
+                more, too many questions are open, or a value cannot be stored.
+            UsageError: the argument is no `Suspend`, or the context was made by hand and has no runtime.
+        """
+        question = _question(suspend)
+        await trio.lowlevel.checkpoint()
+        return await self.ask_people(question)
 
     async def spawn(self, tool: Spawnable | str, /, **arguments: object) -> str:
         """Start a tool of the agent as a background task of this run and continue beside it.
@@ -238,7 +313,7 @@ class SyncToolContext(_ContextBase[Deps]):
         decision: the newest answer to a `Suspend` of this body; None until then. Permissions (an approval, a plugin's
             gate, the repetition of a lost body) are not answers; gates see those.
         state: as in `ToolContext`.
-        report_progress, report_output, heed, start_task, stop_task, see_tasks: set by the runtime.
+        report_progress, report_output, heed, start_task, stop_task, see_tasks, ask_people: set by the runtime.
     """
 
     report_progress: Callable[[float, str], None] = attrs.field(default=_deaf_progress, repr=False)
@@ -247,6 +322,7 @@ class SyncToolContext(_ContextBase[Deps]):
     start_task: Callable[[str, JSONObject], str] = attrs.field(default=_start_none, repr=False)
     stop_task: Callable[[str], bool] = attrs.field(default=_stop_none, repr=False)
     see_tasks: Callable[[], tuple[TaskView, ...]] = attrs.field(default=_see_none, repr=False)
+    ask_people: Callable[[Suspend], Decision] = attrs.field(default=_ask_none, repr=False)
 
     def progress(self, fraction: float, text: str = "") -> None:
         """Report the progress of the body; as `ToolContext.progress`.
@@ -269,6 +345,18 @@ class SyncToolContext(_ContextBase[Deps]):
         chunk = _text(chunk, "output")
         self.heed()
         self.report_output(chunk)
+
+    def ask(self, suspend: Suspend) -> Decision:
+        """Ask people, and wait in this thread for their decision; as `ToolContext.ask`.
+
+        Raises:
+            ToolError: the question is refused, with the reason.
+            UsageError: the argument is no `Suspend`, or the context was made by hand and has no runtime.
+            trio.Cancelled: the call was cancelled.
+        """
+        question = _question(suspend)
+        self.heed()
+        return self.ask_people(question)
 
     def spawn(self, tool: Spawnable | str, /, **arguments: object) -> str:
         """Start a tool of the agent as a background task of this run; as `ToolContext.spawn`.

@@ -22,7 +22,9 @@ T = TypeVar("T", bound=Shelf)
 
 MEASURING = ("test_lifecycle_expiry", "test_lifecycle_pauses", "test_lifecycle_stops")
 """Modules of the lifecycle suite whose scenes measure time."""
-SHARED = tuple(f"test_lifecycle_{subject}" for subject in ("cancel", "decisions", "outcome_unknown", "recovery", "run"))
+SHARED = tuple(
+    f"test_lifecycle_{subject}" for subject in ("cancel", "decisions", "nested", "outcome_unknown", "recovery", "run")
+)
 """Modules of the lifecycle suite that are also played by a process among others.
 
 Left out are scenes about what differs there: runs that wait for room have no owner, processes look for work when they

@@ -43,6 +43,13 @@ def clerk(**options):
     return agent(call("refund", order="7", cents=5, id="c1"), "done", tools=[refund], **options)
 
 
+@gr.tool
+async def paint(ctx: gr.ToolContext) -> str:
+    """Ask in the middle of the work."""
+    decision = await ctx.ask(gr.Suspend(message="Which colour?"))
+    return f"{decision.result} by {decision.decided_by}"
+
+
 def counter():
     return agent(call("count", steps=MANY, id="c1"), "done", tools=[count])
 
@@ -317,3 +324,18 @@ async def test_an_invalid_fork_raises_what_the_runtime_raises_and_makes_no_run()
             with pytest.raises(gr.RunExists):
                 await client.fork("r1", step=0, new_run_id="r1")
             assert [line.run_id for line in (await client.runs()).runs] == ["r1"]
+
+
+async def test_a_client_sees_that_a_process_waits_and_decides():
+    painter = agent(call("paint", id="c1"), "done", tools=[paint])
+    async with gr.open_runtime(agents=[painter]) as runtime, gateway(runtime) as address, client_of(address) as client:
+        run = await runtime.start(painter, "Paint.", run_id="r", by="me")
+        await run.wait()
+        (ticket,) = (await client.view("r")).tickets
+        assert (ticket.live, ticket.call_id, ticket.tool) == (True, "c1.1", "paint")
+        (line,) = (await client.runs()).runs
+        assert [summary.live for summary in line.asked] == [True]
+        assert (await client.decide("r", ticket.approve("red"))).status == "accepted"
+        await run.result()
+        asked = [event for event in await events_of(run) if event.type == "run.tool.call"]
+        assert [event.payload.get("parentCallId") for event in asked] == [None, "c1"]

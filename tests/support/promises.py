@@ -102,7 +102,9 @@ def _broken_status(commit: Commit, calls: Sequence[CallRow]) -> Iterator[str]:
     """The run's status is the projection of its step's calls, while they move and no hook is being asked."""
     if commit.row.position is not RunPosition.TOOLS or any(call.position.phase for call in calls):
         return
-    derived, status = derive_run_status(call.status for call in calls), commit.row.status
+    waits = {call.parent for call in calls if call.parent is not None and call.status is CallStatus.SUSPENDED}
+    derived = derive_run_status(call.status for call in calls if call.call_id not in waits)
+    status = commit.row.status
     if status is not derived and (derived is not RunStatus.DONE or status is RunStatus.WAITING):
         reported = {call.call_id: call.status.value for call in calls}
         yield f"commit at {commit.last}: the run is {status}, its calls are {reported}"

@@ -24,6 +24,7 @@ DEGRADED = (
     "hook_failed",
     "denial_failed",
     "hook_ignored",
+    "not_asked",
     "agent_unknown",
 )
 """Reasons of run.degraded that the faults of a scene explain."""

@@ -199,6 +199,9 @@ PLUGINS: Mapping[str, Callable[[], gr.Plugin]] = {
     "holds a step": _once("step_start"),
     "holds the end": _once("step_end"),
     "questions": lambda: gate("questions", _questions),
+    "asks about nested": lambda: gate(
+        "asks_about_nested", lambda ctx: gr.Suspend(message="may it?") if ctx.call.parent and not ctx.decision else None
+    ),
     "denies": lambda: gate("denies", lambda ctx: gr.Deny("no notes") if ctx.tool == "note" else None),
     "blocks": lambda: gate("blocks", lambda ctx: gr.Block("no writing") if ctx.tool == "write" else None),
     "answers": lambda: gate("answers", lambda ctx: gr.SetResult("given") if ctx.tool == "turn" else None),
@@ -354,6 +357,13 @@ class RandomScene:
 
 # --- drawing ---------------------------------------------------------------------------------------------------------
 
+
+def _asks(dice: Random) -> list[list[str]]:
+    """What a program asks for; each is an effect on the outside, under the id of the nested call."""
+    effects = ["read", "write", "shell", "publish"]
+    return [[dice.choice(["Bash", "look", "Write"]), dice.choice(effects)] for _ in range(dice.randint(1, 3))]
+
+
 CALLS: tuple[tuple[int, str, Callable[[Random], dict[str, Any]]], ...] = (
     (6, "look", lambda dice: {"seconds": dice.choice([0.0, 1.0, 10.0])}),
     (5, "note", lambda dice: {"seconds": dice.choice([0.0, 1.0, 10.0])}),
@@ -365,6 +375,10 @@ CALLS: tuple[tuple[int, str, Callable[[Random], dict[str, Any]]], ...] = (
     (2, "ask", lambda dice: {"expires": dice.choice([1.0, 15.0]), "default": dice.choice([None, "late"])}),
     (1, "ask", lambda dice: {"mode": "use_decision_as_tool_result"}),
     (1, "ask", lambda dice: {"expires": 15.0, "on_expiry": "cancel_run"}),
+    (2, "coder", lambda dice: {"asks": _asks(dice), "seconds": dice.choice([0.0, 3.0])}),
+    (1, "cheap", lambda dice: {"asks": _asks(dice), "seen": dice.random() < 0.3}),
+    (2, "inquire", lambda dice: {"expires": dice.choice([None, 15.0]), "patience": dice.choice([5.0, 500.0])}),
+    (1, "petition", lambda dice: {}),
     (2, "fails", lambda dice: {"seconds": 1.0}),
     (1, "breaks", lambda dice: {"seconds": dice.choice([0.0, 5.0])}),
     (1, "hangs", lambda dice: {}),

@@ -207,7 +207,97 @@ async def tidy(ctx: Context, seconds: float = 1.0) -> str:
     return "never"
 
 
-TOOLS = (look, note, write, sign, pay, spend, ask, fails, breaks, hangs, jams, turn, oath, alone, tidy)
+async def program(
+    ctx: Context,
+    asks: list[list[Any]],
+    before: float = 1.0,
+    seconds: float = BODY,
+    editable: bool = True,
+    seen: bool = False,
+) -> str:
+    """Let a program work that asks for each [tool, effect]: all are asked at once, and touch the world if allowed."""
+    answers: list[str] = []
+
+    async def one(number: int, tool: str, effect: str) -> None:
+        await trio.sleep(number / 100)  # in this order
+        given = await ctx.call_nested(tool, {"n": number}, effect=effect, editable=editable, seen=seen)
+        if given.arguments is None:
+            answers.append(f"{tool}: {given.text}")
+            return
+        ctx.deps.started.append((given.call_id, 1, dict(given.arguments)))
+        await trio.sleep(seconds / 2)
+        ctx.deps.effects.append(given.call_id)
+        await trio.sleep(seconds / 2)
+        ctx.end_nested(given.call_id, {"did": given.arguments["n"]})
+        answers.append(f"{tool}: did {given.arguments['n']}")
+
+    with ctx.deps.body(ctx):
+        await trio.sleep(before)
+        async with trio.open_nursery() as nursery:
+            for number, (tool, effect) in enumerate(asks):
+                nursery.start_soon(one, number, tool, effect)
+    return "; ".join(sorted(answers))
+
+
+coder = gr.tool(name="coder", effect="delegate")(program)
+"""Lets a program work; must not be repeated without asking."""
+cheap = gr.tool(name="cheap", replay="safe")(program)
+"""The same, and may be repeated."""
+
+
+@gr.tool
+async def inquire(
+    ctx: Context,
+    question: str = "colour?",
+    expires: float | None = None,
+    default: str | None = None,
+    patience: float = FAR,
+) -> str:
+    """Asks people in the middle of its work, and waits for them: so long."""
+    with ctx.deps.body(ctx):
+        how: Any = "deny" if default is None else gr.SetResult(default)
+        decision = None
+        with trio.move_on_after(patience):
+            decision = await ctx.ask(gr.Suspend(message=question, expires_after=expires, on_expiry=how))
+        await trio.sleep(BODY)
+        return "nobody" if decision is None else f"{decision.action} {decision.result} by {decision.decided_by}"
+
+
+@gr.tool
+def wonder(ctx: gr.SyncToolContext[Outside], question: str = "colour?") -> str:
+    """Asks people from a thread."""
+    decision = ctx.ask(gr.Suspend(message=question))
+    return f"{decision.action} {decision.result} by {decision.decided_by}"
+
+
+@gr.tool(background=True)
+async def petition(ctx: Context) -> str:
+    """A background task that asks people, which is refused."""
+    await ctx.ask(gr.Suspend(message="may I?"))
+    return "never"
+
+
+TOOLS = (
+    coder,
+    cheap,
+    inquire,
+    petition,
+    look,
+    note,
+    write,
+    sign,
+    pay,
+    spend,
+    ask,
+    fails,
+    breaks,
+    hangs,
+    jams,
+    turn,
+    oath,
+    alone,
+    tidy,
+)
 """All of them: every scene's agent has the whole cast."""
 
 

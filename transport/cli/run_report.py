@@ -19,7 +19,7 @@ from greenroom.actors.stores.sqlite.store import Owner
 
 from ..demo.census import KEY as DEMO
 from ..terminal import text_format
-from ..terminal.approval_prompt import EXPIRIES, NO_WORDS, Row, details
+from ..terminal.approval_prompt import EXPIRIES, LIVE, NO_WORDS, Row, details
 from ..terminal.screen import Screen, Style, wire
 from ..terminal.timeline import Timeline
 from . import paths
@@ -73,6 +73,7 @@ def _asks(summary: RunSummary, now: datetime) -> Iterator[Row]:
     parts = [f"{_REASONS[first.reason]}: {text_format.subject(first.tool, 40)}"]
     parts += [text_format.one_line(first.message, 120)] if first.message and first.message != NO_WORDS else []
     parts.append(f"for {text_format.duration(max(1.0, (now - first.requested_at).total_seconds()))}")
+    parts += [LIVE] if first.live else []
     if first.expires_at is not None:
         parts.append(f"until {first.expires_at:%Y-%m-%d %H:%M:%S} UTC, then {EXPIRIES[first.on_expiry]}")
     if first.reviewers:

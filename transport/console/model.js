@@ -193,10 +193,11 @@ export class RunModel {
   }
 
   called(payload, at) {
-    const { callId: id, tool, arguments: given, effect, status } = payload;
+    const { callId: id, tool, arguments: given, effect, status, parentCallId: parent } = payload;
     const item = this.#call(id, tool, at);
     this.tools.push(tool);
-    this.touch(Object.assign(item, { tool, given, effect, status }));
+    const inside = parent ? `${this.calls.get(parent)?.tool ?? parent} › ` : ""; // of the call whose body asks
+    this.touch(Object.assign(item, { tool: inside + tool, given, effect, status }));
   }
 
   toolStarted({ callId: id, attempt, status }, at) {

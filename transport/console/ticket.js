@@ -65,6 +65,7 @@ export function* ticketBody(ticket, call, blocks) {
   if (Object.keys(ticket.parameters ?? {}).length) yield* values("ask.parameters", ticket.parameters, blocks);
   if (ticket.responseSchema && !hasForm(ticket.responseSchema)) yield schema(ticket.responseSchema, blocks);
   if (ticket.reviewers?.length) yield fact("ask.reviewers", foreign(oneLine(reviewersOf(ticket), 300)));
+  if (ticket.live) yield h("p", { class: "card-live" }, icon("dot"), h("span", { say: "ask.live" }));
   if (ticket.expiresAt) yield expiry(ticket);
   yield* warnings(ticket);
   yield fingerprint(String(ticket.fingerprint));

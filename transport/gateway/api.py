@@ -486,7 +486,7 @@ def plain_wait(waits: WaitingFor | None) -> dict[str, Any] | None:
 def plain_ticket(ticket: gr.Ticket) -> dict[str, Any]:
     """Return the clients' form of an open ticket: what is needed to decide it."""
     names = ("ticket_id", "call_id", "tool", "arguments", "fingerprint", "reason", "action", "message", "parameters")
-    more = ("response_schema", "resume_mode", "requested_at", "expires_at", "on_expiry", "reviewers")
+    more = ("response_schema", "resume_mode", "requested_at", "expires_at", "on_expiry", "reviewers", "live")
     return wire_of(ticket, (*names, *more))
 
 

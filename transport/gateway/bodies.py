@@ -59,6 +59,7 @@ class OpenTicket(ResponseBody, frozen=True, kw_only=True):
     expires_at: datetime | None
     on_expiry: Literal["deny", "cancel_run", "set_result"]
     reviewers: tuple[str, ...]
+    live: bool
 
 
 class WaitBody(ResponseBody, frozen=True, kw_only=True):

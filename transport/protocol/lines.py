@@ -16,7 +16,10 @@ Newest = Annotated[int, msgspec.Meta(ge=0, description="Of the newest event; 0 i
 
 
 class TicketLine(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
-    """A summary of an open ticket. `reviewers`: who may decide; empty means every principal with the scope."""
+    """A summary of an open ticket. `reviewers`: who may decide; empty means every principal with the scope.
+
+    `live`: a process waits for the decision, and the ticket is withdrawn if that process ends.
+    """
 
     ticket_id: str
     call_id: str | None
@@ -28,6 +31,7 @@ class TicketLine(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
     expires_at: datetime | None
     on_expiry: Literal["deny", "cancel_run", "set_result"]
     reviewers: tuple[str, ...]
+    live: bool = False
 
 
 class TerminationLine(msgspec.Struct, frozen=True, kw_only=True, rename=camel):

@@ -56,6 +56,10 @@ EXPIRIES: Final = {"deny": "it is denied", "cancel_run": "the run is cancelled",
 """on_expiry -> text about the effect."""
 
 
+LIVE: Final = "decide soon: a process waits"
+"""Says that the ticket is withdrawn if the process that waits ends."""
+
+
 def barred(ticket: Ticket, by: str) -> str:
     """Return why this principal may not decide; empty if the principal may."""
     if not ticket.reviewers or by in ticket.reviewers:
@@ -83,6 +87,8 @@ def details(ticket: Ticket, change: FileChange | None = None, *, whole: bool = F
             yield f"  {text_format.one_line(name, 40)}: {text_format.clean(text)}", ""
     if ticket.response_schema is not None:
         yield f"  the answer must satisfy {json.dumps(ticket.response_schema)}", "dim"
+    if ticket.live:
+        yield f"  {LIVE}", "dim"
     if ticket.expires_at is not None:
         yield f"  expires at {ticket.expires_at:%Y-%m-%d %H:%M:%S} UTC; then {EXPIRIES[ticket.on_expiry]}", "dim"
     if ticket.reviewers:

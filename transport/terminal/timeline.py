@@ -143,7 +143,9 @@ class Timeline:
         if self._said:
             yield Line(at=at, kind="text", who=self.agent, what=text_format.clean(self._said))
             self._said = ""
-        tool = self._tools[payload["callId"]] = text_format.one_line(payload["tool"], 40)
+        parent = self._tools.get(payload.get("parentCallId", ""))
+        name = text_format.one_line(payload["tool"], 40)
+        tool = self._tools[payload["callId"]] = name if parent is None else f"{parent} > {name}"
         self._calls[payload["callId"]] = _CallLine(tool, text_format.arguments(payload["arguments"]))
 
     def _started(self, event: Event, payload: JSONObject, at: float) -> Iterator[Line]:

@@ -108,6 +108,7 @@ def test_free_text_of_every_event_is_read_by_the_redactor():
         "error_id",
         "thread_id",
         "parent",
+        "parent_call_id",
         "forked_from",
         "target",
         "joins",

@@ -20,6 +20,7 @@ from greenroom.actors.contract.decisions import (
     Suspend,
 )
 from greenroom.actors.contract.excerpt import shown_value
+from greenroom.actors.contract.facts import NestedAnswer
 from greenroom.actors.contract.guardrails import Tripped
 from greenroom.actors.contract.inference import RequestChanges
 from greenroom.actors.contract.messages import CallRequest, ModelResponse, Usage
@@ -91,6 +92,7 @@ class Chaos:
         self.numbers = 0
         self.writers = Writers(self.rng)
         self.old: list[inp.Input] = []
+        self.nested: dict[int, str] = {}
 
     def play(self, moves: int) -> None:
         """So many random moves, then the orderly end."""
@@ -107,6 +109,7 @@ class Chaos:
         moves += [(self.stale, 1), (self.late, 3 if world.dying else 0), (self.crash, 0.5), (self.rare, 0.1)]
         moves += [(self.overrun, 0.2 if world.store.calls else 0)]
         moves += [(self.send, 0.4), (self.pause, 0.4), (self.admit, 3), (self.ask, 2)]
+        moves += [(self.nest, 3), (self.end_nested, 3)]
         act = rng.choices([m for m, _ in moves], [w for _, w in moves])[0]
         act()
 
@@ -349,6 +352,35 @@ class Chaos:
             world.asks(inp.CancelAsked, task_id=rng.choice(["c0.task1", *(t.task_id for t in world.row.tasks)]))
         elif kind == "look":
             world.asks(inp.TasksAsked)
+
+    def nest(self) -> None:
+        """The body of a call makes a nested call, or asks people; sometimes a task or the body of another time does."""
+        world, rng = self.world, self.rng
+        bodies = [key[1] for key, effect in world.outstanding.items() if key[0] in ("call", "task")]
+        if not bodies or world.row.nested > 4:
+            return
+        parent, more = rng.choice(bodies), dict[str, Any]()
+        if rng.random() < 0.3:
+            more["suspend"] = attrs.evolve(self.suspend(), resume_mode="use_decision_as_tool_result")
+        else:
+            more["effect"], more["editable"] = rng.choice(("read", "write", "shell")), rng.random() < 0.5
+            more["seen"] = rng.random() < 0.2
+        self.nested[world.nests(parent, rng.choice(("Bash", "pay", "deploy")), arguments={"n": 1}, **more)] = parent
+
+    def end_nested(self) -> None:
+        """A body ends the work of a nested call, or does not await its answer any more."""
+        world, rng = self.world, self.rng
+        ask = rng.choice(list(self.nested) or [0])
+        reply, parent = world.replies.get(ask), self.nested.get(ask, "")
+        if ("call", parent) not in world.outstanding:
+            return  # the body is not there any more
+        if reply is None and rng.random() < 0.3:
+            del self.nested[ask]
+            world.feed(inp.NestedDropped(ask=ask, parent=parent))
+        elif reply is not None and isinstance(reply.value, NestedAnswer) and reply.value.arguments is not None:
+            del self.nested[ask]
+            code = rng.choice((None, None, "tool_error"))
+            world.feed(inp.NestedEnded(call_id=reply.value.call_id, result={"n": 1}, shown="done", code=code))
 
     # --- commands ----------------------------------------------------------------------------------------------------
 

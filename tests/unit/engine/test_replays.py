@@ -450,6 +450,7 @@ STORED = frozenset(
             "Overran",
             "PhaseDone",
         ),
+        *("NestedCalled", "NestedDropped", "NestedEnded"),
         *("GuardsDone", "ResultRefused", "SpawnAsked", "TakenUp", "TaskStopped", "TasksAsked", "WorkStopped"),
     }
 )

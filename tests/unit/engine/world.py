@@ -19,6 +19,7 @@ from greenroom.actors.contract.calls import CallPosition, CallStatus
 from greenroom.actors.contract.commits import Commit
 from greenroom.actors.contract.decisions import Command, CommandResult, Decision, InboxItem, Suspend, Ticket
 from greenroom.actors.contract.excerpt import Large
+from greenroom.actors.contract.facts import NestedAnswer
 from greenroom.actors.contract.lifecycle import TERMINAL, RunStatus, Stage
 from greenroom.actors.contract.messages import CallRequest, Message, ModelResponse, Usage
 from greenroom.actors.contract.phases import Phase, RunPosition
@@ -186,6 +187,7 @@ class World:
         self.starts: dict[str, int] = {}
         self.task_starts: set[str] = set()
         self.replies: dict[int, fx.AnswerBody] = {}
+        self.allowed: set[str] = set()
         self.reports: list[fx.ReportFailure] = []
         self.child_runs: dict[str, FakeChild] = {}
         self.finished = False
@@ -233,8 +235,17 @@ class World:
         self._carry_out(taken)
         if not self.lazy:
             self.ack_all()
+        self._forget_hooks()
         self._check_rest()
         return taken
+
+    def _forget_hooks(self) -> None:
+        """Nobody waits for the hooks of a nested call that its parent's end has cut off."""
+        cut = {call.call_id for call in self.state.calls.values() if call.parent and call.at is CallPosition.SETTLED}
+        cut |= {call.call_id for call in self.store.calls.values() if call.parent and call.step < self.row.step}
+        self.outstanding = {
+            key: effect for key, effect in self.outstanding.items() if key[0] != "phase" or key[3] not in cut
+        }
 
     def _carry_out(self, taken: Transition) -> None:
         waits = tuple(effect for effect in taken.effects if effect.durable)
@@ -278,6 +289,7 @@ class World:
                 case fx.AnswerBody():
                     assert effect.ask not in self.replies, "a question was answered twice"
                     self.replies[effect.ask] = effect
+                    self._check_nested(effect.value)
                 case fx.StartTask() if not self._wanted(effect):
                     pass
                 case fx.ReportFailure():
@@ -488,6 +500,20 @@ class World:
         who: dict[str, Any] = {"spawner": spawner, "attempt": effect.attempt, "mark": f"{tool} {arguments}", "nth": nth}
         return self.asks(inp.SpawnAsked, tool=tool, arguments=arguments, **who)
 
+    def nests(self, parent: str, tool: str = "Bash", **more: Any) -> int:
+        """The body of a call makes a nested call; the number of its question."""
+        self._posted += 1
+        effect = self.outstanding.get(("call", parent))
+        attempt = effect.attempt if isinstance(effect, fx.StartCall) else 1
+        self.feed(inp.NestedCalled(ask=self._posted, parent=parent, attempt=attempt, tool=tool, **more))
+        return self._posted
+
+    def nested(self, ask: int) -> NestedAnswer:
+        """The answer to a nested call."""
+        reply = self.replies[ask]
+        assert isinstance(reply.value, NestedAnswer), reply
+        return reply.value
+
     def raises(self, call_id: str, shown: str = "boom", *, fatal: bool = False) -> Transition:
         attempt = self.running(call_id).attempt
         return self.answer(
@@ -551,6 +577,14 @@ class World:
             assert approvals > self.starts.get(effect.call_id, -1), f"{effect} was started again"
             self.starts[effect.call_id] = approvals
 
+    def _check_nested(self, answer: Any) -> None:
+        """A body hears that it may do the work once, after the start is durable."""
+        if not isinstance(answer, NestedAnswer) or answer.arguments is None:
+            return
+        assert self.store.fold.attempts[answer.call_id] == 1
+        assert answer.call_id not in self.allowed, "a body was told twice to do one work"
+        self.allowed.add(answer.call_id)
+
     def _check_rest(self) -> None:
         """Something is always awaited, and the stage says whether it is a person; what is durable is all there is."""
         if not self.unacked:
@@ -565,15 +599,25 @@ class World:
         if row.run_tickets and row.stage is not Stage.NEEDS_APPROVAL:
             assert row.position in HELD_OPEN, f"a held run is at {row.position}"
         if self.spec.on_new_input == "supersede" and row.unread_input_by is not None:
-            assert row.position is not RunPosition.TOOLS or all(call.at is not CallPosition.PARKED for call in calls)
+            assert row.position is not RunPosition.TOOLS or all(
+                call.at is not CallPosition.PARKED or call.parent is not None for call in calls
+            )
         if row.position is RunPosition.TOOLS:
             assert row.stage is derive_stage(self.state.calls)
             self._check_projection(calls)
             hanging = [key for key in self.outstanding if key[0] not in ("cancel", "task", "stop")]
+            waits = self.waiting_parents()
             hanging = [
-                key for key in hanging if key[0] != "call" or self.state.calls[key[1]].at is not CallPosition.CHILD
+                key
+                for key in hanging
+                if key[0] != "call" or not (self.state.calls[key[1]].at is CallPosition.CHILD or key[1] in waits)
             ]
             assert row.stage is not Stage.NEEDS_APPROVAL or not hanging, f"waiting, but {hanging} is in flight"
+
+    def waiting_parents(self) -> set[str | None]:
+        """The calls whose bodies wait for a decision about a nested call."""
+        calls = self.state.calls.values()
+        return {call.parent for call in calls if call.parent is not None and call.status is CallStatus.SUSPENDED}
 
     def _check_store(self) -> None:
         """A new owner would find the run as it is."""
@@ -584,7 +628,9 @@ class World:
         assert {key: cell[:3] for key, cell in then.snapshot.cells.items()} == kept
 
     def _check_projection(self, calls: Sequence[CallRow]) -> None:
-        projected = derive_run_status(call.status for call in calls)
+        waits = self.waiting_parents()
+        projected = derive_run_status(call.status for call in calls if call.call_id not in waits)
+        assert self.row.nested == sum(call.parent is not None and call.at is not CallPosition.SETTLED for call in calls)
         hooks = any(call.position.phase is not None for call in calls)
         if projected is RunStatus.DONE:
             assert self.row.status is not RunStatus.WAITING
@@ -605,7 +651,8 @@ class World:
         assert all(c.settled and c.at is CallPosition.SETTLED and c.batch is None for c in store.calls.values())
         assert not store.row.mirrored
         assert all(ticket.status != "open" for ticket in store.tickets.values())
-        check_history(store.messages, store.calls)
+        assert not store.row.nested
+        check_history(store.messages, {name: call for name, call in store.calls.items() if call.parent is None})
         reported = [m.task_id for m in store.messages if m.kind == "task_finished"]
         assert sorted(reported) == sorted(fold.finished), "each task has one message"
         for command, _ in store.inbox:

@@ -17,9 +17,10 @@ MOVES = {
     "absent": "held queued working inside",
     "held": "queued working inside leaving absent",
     "queued": "held working inside resting absent",
-    "working": "held inside resting absent",
+    "working": "held inside resting live absent",
     "inside": "held resting absent",
     "resting": "working inside absent",
+    "live": "working resting absent",
     "leaving": "working inside absent",
 }
 
@@ -29,6 +30,7 @@ MOVES = {
 def test_a_run_moves_between_the_places_of_the_table_only(source: Place, target: Place) -> None:
     registry, run = RunRegistry(*[SimpleNamespace()] * 3, 9), OwnedRun("r")  # type: ignore[arg-type]
     way = {Place.ABSENT: [], Place.LEAVING: [Place.HELD, Place.LEAVING], Place.RESTING: [Place.WORKING, Place.RESTING]}
+    way[Place.LIVE] = [Place.WORKING, Place.LIVE]
     for place in way.get(source, [source]):
         registry._move(run, place)
     if target is source or target.value in MOVES[source.value].split():
@@ -40,12 +42,12 @@ def test_a_run_moves_between_the_places_of_the_table_only(source: Place, target:
         assert run.place is source
 
 
-def test_working_runs_alone_hold_a_slot() -> None:
-    assert [place.value for place, rule in PLACES.items() if rule.slot] == ["working"]
+def test_working_runs_and_live_ones_alone_hold_a_slot() -> None:
+    assert [place.value for place, rule in PLACES.items() if rule.slot] == ["working", "live"]
 
 
 def test_join_waits_for_no_run_that_waits_for_its_thread_or_for_people() -> None:
-    assert {place.value for place, rule in PLACES.items() if not rule.at_work} == {"absent", "held", "resting"}
+    assert {place.value for place, rule in PLACES.items() if not rule.at_work} == {"absent", "held", "resting", "live"}
 
 
 def test_slots_and_the_queue_follow_the_place() -> None:

@@ -440,3 +440,18 @@ def test_a_screen_that_hides_texts_draws_lines_above_an_open_question() -> None:
 def test_a_screen_that_hides_texts_is_as_wide_as_its_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     screen, _ = rich_screen(monkeypatch, 61)
     assert HidingScreen(screen, str).width == 61
+
+
+def test_a_live_ticket_says_that_a_process_waits() -> None:
+    rows = [text.strip() for text, _ in details(ticket(live=True))]
+    assert "decide soon: a process waits" in rows
+    assert "decide soon: a process waits" not in [text.strip() for text, _ in details(ticket())]
+
+
+def test_a_nested_call_is_told_with_the_tool_that_makes_it(tell: Teller) -> None:
+    tell("run.created")
+    tell("run.tool.call", call_id="c", tool="coder", arguments={}, status="new", effect="read", step=1)
+    nested = {"call_id": "c.1", "tool": "Bash", "parent_call_id": "c", "effect": "shell"}
+    tell("run.tool.call", arguments={"command": "make"}, status="new", step=1, **nested)
+    (line,) = tell("run.tool.started", call_id="c.1", attempt=1, status="running")
+    assert line.who == "coder > Bash"

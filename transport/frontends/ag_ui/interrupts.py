@@ -39,6 +39,7 @@ _SHOWN: Final = (
     "resumeMode",
     "childRunId",
     "childTicketId",
+    "live",
 )
 """Fields of run.approval.requested that an interrupt's metadata holds."""
 _SHARED: Final = ("$defs", "definitions")
