@@ -9,8 +9,8 @@
 Every public name is re-exported here, explicitly.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from greenroom.actors.abc import Model as Model
 from greenroom.actors.abc import ModelDelta as ModelDelta
@@ -149,14 +149,14 @@ from greenroom.supervision.public import publish as _publish
 
 __version__ = "0.1.0"
 
-if TYPE_CHECKING:
+if _TYPE_CHECKING:
     from greenroom import ext as ext
 else:
 
     def __getattr__(name: str) -> object:
         """Import `greenroom.ext` at its first use: most programs have neither rules nor workspaces."""
         if name == "ext":
-            return import_module("greenroom.ext")
+            return _import_module("greenroom.ext")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
