@@ -125,10 +125,10 @@ def _unfit(builder: StepBuilder, parent: CallRow | None, message: NestedCalled) 
     )  # a child run is no body
     if not lives or builder.row.position is not TOOLS:
         return GONE
-    nested = builder.calls.nested
-    if (nested & builder.calls.open).bit_count() >= MAX_OPEN:
+    nested_calls = builder.calls.nested
+    if (nested_calls & builder.calls.open).bit_count() >= MAX_OPEN:
         return f"This run has {MAX_OPEN} open nested calls, and may have no more: wait until one has ended."
-    if nested.bit_count() >= MAX_NESTED:
+    if nested_calls.bit_count() >= MAX_NESTED:
         return f"One step may have {MAX_NESTED:,} nested calls, and this one has: end this call, and begin another one."
     return None
 
@@ -210,5 +210,5 @@ def report_not_asked(builder: StepBuilder, call: CallRow, verdict: Verdict) -> N
 
 def waiting_parents(calls: StepCalls) -> int:
     """Return the set of the calls whose bodies wait for a decision about a nested call."""
-    suspended = calls.nested and calls.marked(_SUSPENDED) & calls.nested
-    return calls.parents(suspended) if suspended else 0
+    questions = calls.nested and calls.marked(_SUSPENDED) & calls.nested
+    return calls.parents(questions) if questions else 0

@@ -120,17 +120,17 @@ class BodyPort:
         return await self._call_nested(tool=tool, arguments=data, effect=effect, editable=editable, seen=seen)
 
     async def _call_nested(self, **facts: Any) -> NestedAnswer:
-        asked = 0
+        ask = 0
 
         def question(number: int) -> Input:
-            nonlocal asked
-            asked = number
+            nonlocal ask
+            ask = number
             return NestedCalled(ask=number, parent=self._spawner, attempt=self._attempt, **facts)
 
         try:
             answer: NestedAnswer = await self._children.questions.ask(question)
         except trio.Cancelled:
-            self._children.submit_input(NestedDropped(ask=asked, parent=self._spawner))
+            self._children.submit_input(NestedDropped(ask=ask, parent=self._spawner))
             raise
         return answer
 
@@ -144,14 +144,14 @@ class BodyPort:
         """
         data, why = normalise(result)
         try:
-            shown, large, size = shown_result(data)
+            content, large, size = shown_result(data)
             self._count(size)
         except TooLarge as error:
-            data, shown, large = None, f"The call ran, and its result cannot be kept: {error}.", False
+            data, content, large = None, f"The call ran, and its result cannot be kept: {error}.", False
         if why is not None:
-            shown, large = f"The call ran, but its result cannot be shown ({why}).", False
-        shown = shown if text is None else text_of(text, LARGE)
-        self._children.submit_input(NestedEnded(call_id=call_id, result=data, shown=shown, code=code, large=large))
+            content, large = f"The call ran, but its result cannot be shown ({why}).", False
+        content = content if text is None else text_of(text, LARGE)
+        self._children.submit_input(NestedEnded(call_id=call_id, result=data, shown=content, code=code, large=large))
 
     def _count(self, size: int) -> None:
         count_among_results(size, children=self._children, step=self._step)
