@@ -47,6 +47,8 @@ DRAINING: Final = 2.0
 keep the reader waiting for good."""
 LAST_LOOK: Final = 1.0
 """Seconds after SIGKILL until what is still there counts as a survivor: in an uninterruptible call of the kernel."""
+STOPPING: Final = INTERRUPT_GRACE + TERM_GRACE + 3 * LAST_LOOK
+"""Seconds that `ProgramProcess.stop` takes at worst, and one more."""
 TAIL: Final = 8 * 1024
 """Bytes of a program's standard error that are kept, the last ones."""
 CHUNK: Final = 64 * 1024
@@ -293,9 +295,11 @@ async def open_program(command: ProgramCommand, *, interrupt: bytes = b"") -> As
                         await program.send(b"go\n")
                     yield program
                 finally:
-                    await program.stop(interrupt)
+                    with trio.move_on_after(STOPPING, shield=True):
+                        await program.stop(interrupt)
         finally:
-            await program.stop()  # the watchdog did not start; else nothing is left to stop
+            with trio.move_on_after(STOPPING, shield=True):
+                await program.stop()  # the watchdog did not start; else nothing is left to stop
             program._tending.cancel()
 
 
