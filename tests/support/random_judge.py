@@ -147,7 +147,8 @@ class Judge:
                 or record.info.parent_call in theirs_ended.payload.get("stubborn", ())
             ):
                 continue
-            if ended.timestamp > theirs_ended.timestamp:
+            # the parent's log says that the child has ended; else times say so, unless the clock was set back between
+            if not theirs and not self.life.set_back and ended.timestamp > theirs_ended.timestamp:
                 yield f"{run_id} ended after its parent: {ended.timestamp} > {theirs_ended.timestamp}"
 
     def _end_of(self, run_id: str) -> gr.Event | None:

@@ -96,7 +96,8 @@ class Life:
         posted: the accepted commands.
         changed: how often the agents were changed. missing: the role whose agent the next process lacks.
         gap: virtual seconds until the next process. outages: writes that the store will not answer.
-        broken: crashes of owners so far. begun, pruned: ids of runs. names: counts ids of commands and runs.
+        broken: crashes of owners so far. begun, pruned: ids of runs. set_back: the clock of the wall was.
+        names: counts ids of commands and runs.
     """
 
     scene: RandomScene
@@ -115,6 +116,7 @@ class Life:
     broken: int = 0
     begun: set[str] = attrs.field(factory=set)
     pruned: set[str] = attrs.field(factory=set)
+    set_back: bool = False
     names: int = 0
     shelf: WatchedShelf = attrs.field(init=False)
     wall: FakeWall = attrs.field(init=False)
@@ -421,7 +423,9 @@ class Life:
 
     async def jump(self, *lots: float) -> None:
         """The clock of the wall is set."""
-        self.wall.step((lots[0] - 0.2) * 100.0)
+        seconds = (lots[0] - 0.2) * 100.0
+        self.set_back |= seconds < 0
+        self.wall.step(seconds)
 
     async def prune(self, *lots: float) -> None:
         """All runs that are over are deleted."""
