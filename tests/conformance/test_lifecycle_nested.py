@@ -9,7 +9,8 @@ import trio
 import greenroom as gr
 from greenroom.testing import ScriptedModel, call
 
-from ..support.scene_tools import FAR, wonder
+from ..support.scene_plugins import NestedRules
+from ..support.scene_tools import FAR, TOOLS, petition, wonder
 from ..support.scenes import RUN, Act, Down, Scene, after, approve, cancel, decide, deny, pause, send
 
 pytestmark = pytest.mark.pace(5)
@@ -28,26 +29,13 @@ def asked(call_id: str) -> Act:
     return act
 
 
-class Rules(gr.Plugin):
-    """Asks people about each nested call with an effect; reads are allowed, and a secret is denied."""
-
-    async def tool_gate(self, ctx: gr.GateContext[Any]) -> Any:
-        if ctx.call.parent is None or ctx.call.effect == "read":
-            return None
-        if ctx.call.effect == "secret":
-            return gr.Deny("that is a secret")
-        if ctx.decision is not None and ctx.decision.action == "resume":
-            return None
-        return gr.Suspend(message=f"May {ctx.tool} run?", reason="tool_permission")
-
-
 def coding(*asks: tuple[str, str], tool: str = "coder", **arguments: Any) -> Any:
     """The call `C` lets a program work, which asks for these tools."""
     return call(tool, asks=[list(one) for one in asks], id="C", **arguments)
 
 
 BASH, WRITE, READ = ("Bash", "shell"), ("Write", "write"), ("Read", "read")
-RULES: dict[str, Any] = {"plugins": [Rules()]}
+RULES: dict[str, Any] = {"plugins": [NestedRules()]}
 
 
 @pytest.mark.rule("L-113", "L-114")
@@ -220,7 +208,7 @@ async def test_a_body_that_stops_waiting_withdraws_its_question(play, autojump_c
 
 @pytest.mark.rule("A-34")
 async def test_a_background_task_asks_nobody(play, autojump_clock):
-    life = await play([call("petition", id="E")], "I see", "done")
+    life = await play([call("petition", id="E")], "I see", "done", tools=[*TOOLS, petition])
     (finished,) = life.payloads("task.finished")
     assert "A background task cannot" in str(finished["result"])
     assert life.tickets == {}

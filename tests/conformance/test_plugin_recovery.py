@@ -128,7 +128,7 @@ async def agree(ctx: gr.ToolContext[Any]) -> str:
 
 
 @gr.tool(replay="safe")
-async def inquire(ctx: gr.ToolContext[Any]) -> str:
+async def consult(ctx: gr.ToolContext[Any]) -> str:
     """Asks for a decision."""
     if ctx.decision is None:
         raise gr.Suspend(message="what?")
@@ -187,14 +187,14 @@ class Second(Clerk):
 
 SCRIPT = (
     [call("count_up", id="U"), call("look", id="C"), call("agree", id="B"), call("pay", id="P"), call("note", id="D")],
-    [call("inquire", id="Q")],
+    [call("consult", id="Q")],
     "done",
 )
 
 
 def clerked(mode: Any) -> gr.Agent:
     """The agent of the killed runs."""
-    tools = [*TOOLS, count_up, agree, inquire]
+    tools = [*TOOLS, count_up, agree, consult]
     return gr.Agent(
         "helper", tools=tools, model=ScriptedModel(list(SCRIPT)), plugins=[Clerk(), Second()], execution=mode
     )

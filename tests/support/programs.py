@@ -21,8 +21,8 @@ from .child_scenes import in_child, with_expert
 from .handoff_scenes import Callback, H, only, other
 from .part_scenes import AT, CHART, DRAWS, TABLE
 from .runs import agent, home
-from .scene_plugins import hide, scripted, slow
-from .scene_tools import FAR, TOOLS, Context, Outside
+from .scene_plugins import NestedRules, hide, scripted, slow
+from .scene_tools import FAR, TOOLS, Context, Outside, petition
 from .scenes import RUN, Play, after, another, approve, cancel, decide, deny, pause, pause_run, restart, send
 
 Program = Callable[[Play], Awaitable[None]]
@@ -112,7 +112,7 @@ async def login(ctx: Context, password: str) -> dict[str, str]:
     return {"token": password}
 
 
-MORE: dict[str, Any] = {"tools": [*TOOLS, put, again, reports, crawl, deaf, boss, hides]}
+MORE: dict[str, Any] = {"tools": [*TOOLS, put, again, reports, crawl, deaf, boss, hides, petition]}
 
 
 # --- decisions and commands ------------------------------------------------------------------------------------------
@@ -319,6 +319,14 @@ async def tasks_through_a_restart(play: Play) -> None:
     """One runs again, the outcome of the other is unknown; a cancel ends both."""
     script = [call("crawl", id="N", seconds=100.0), call("deaf", id="D")], "I wait", "done"
     await play(*script, do=[after(5, restart), after(5, cancel(by="ada"))], **MORE)
+
+
+@program()
+async def nested_calls(play: Play) -> None:
+    """A body asks for two calls, one of which is denied; another asks people, and waits no longer."""
+    asks = [["Bash", "shell"], ["Write", "write"]]
+    script = [call("coder", id="C", asks=asks)], [call("inquire", id="Q", patience=20.0)], "done"
+    await play(*script, do=[approve("C.1"), deny("C.2")], plugins=[NestedRules()])
 
 
 # --- models and bodies -----------------------------------------------------------------------------------------------

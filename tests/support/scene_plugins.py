@@ -89,3 +89,16 @@ async def hide(seconds: float) -> None:
     """Work that no cancel ends."""
     with trio.CancelScope(shield=True):
         await trio.sleep(seconds)
+
+
+class NestedRules(gr.Plugin):
+    """Asks people about each nested call with an effect; reads are allowed, and a secret is denied."""
+
+    async def tool_gate(self, ctx: gr.GateContext[Any]) -> Any:
+        if ctx.call.parent is None or ctx.call.effect == "read":
+            return None
+        if ctx.call.effect == "secret":
+            return gr.Deny("that is a secret")
+        if ctx.decision is not None and ctx.decision.action == "resume":
+            return None
+        return gr.Suspend(message=f"May {ctx.tool} run?", reason="tool_permission")

@@ -281,7 +281,6 @@ TOOLS = (
     coder,
     cheap,
     inquire,
-    petition,
     look,
     note,
     write,

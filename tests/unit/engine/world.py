@@ -460,6 +460,15 @@ class World:
         response = ModelResponse(text=text, calls=tuple(calls), usage=usage or Usage(input=10, output=5), model="m")
         return self.answer(inp.ModelAnswered(message_id=self.in_flight(), response=response))
 
+    def cuts(self, text: str | None, *, input: int = 0) -> Transition:  # noqa: A002 - as in Usage
+        """The end of the run stops the request in flight, of whose answer this text had arrived."""
+        usage = Usage(requests=1, input=input, incomplete=1)
+        flight = self.row.inference
+        assert flight is not None
+        assert flight.stopped
+        self.feed(inp.ModelCut(message_id=flight.message_id, text=text, usage=usage))
+        return self.stopped()
+
     def in_flight(self) -> str:
         """The message id of the inference in flight."""
         return next(key[1] for key in self.outstanding if key[0] == "model")
