@@ -222,6 +222,9 @@ async def test_on_postgresql_a_refused_approval_gives_the_run_an_owner(postgres_
         async with gr.open_runtime(postgres_url, agents=[helper(refund)]) as old:
             await (await old.start("helper", "hi", run_id="a")).wait()
         async with gr.open_runtime(postgres_url, agents=[helper(*RELEASES[what])]):
+            with trio.fail_after(60):  # a runtime is open before its agents are published
+                while "helper" not in await edge.store.agents():  # noqa: ASYNC110 - publications have no event
+                    await trio.sleep(0.01)
             run = await edge.get("a")
             refused = await run.decide("c1", "approve")
             assert (refused.code, (refused.detail or "")[: len(REASONS[what])]) == (
