@@ -41,7 +41,7 @@ INTERRUPT_GRACE: Final = 5.0
 TERM_GRACE: Final = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 WATCHDOG_GRACE: Final = 3
-"""The same, if the watchdog ends the program: nobody waits for its output any more."""
+"""The same, if the watchdog ends the program: no reader of its output is left."""
 DRAINING: Final = 2.0
 """Seconds after a program's exit in which its streams are read to their ends. A descendant that keeps them open would
 keep the reader waiting for good."""
@@ -109,7 +109,7 @@ class ProcessExit:
 
 @attrs.frozen(kw_only=True)
 class ProgramGroup:
-    """The identity of a program, for whoever takes over its run while the program may live (`end_group`).
+    """The identity of a program, for the owner that takes over its run while the program may live (`end_group`).
 
     Attributes:
         pid: The process id of the program, which is its process group and its session, too.
@@ -347,7 +347,7 @@ def _starting() -> Iterator[None]:
 async def end_group(group: ProgramGroup) -> tuple[int, ...]:
     """End a program that another process of Greenroom has started and can no longer end: it is gone, or frozen.
 
-    A process id may belong to somebody else by now; the mark in the environment says what belongs to the program.
+    A process id may be another program's by now; the mark in the environment says what belongs to the program.
     Without /proc nothing is ended.
 
     Returns:

@@ -31,7 +31,7 @@ class TicketEvidence(Struct, frozen=True, kw_only=True, rename=camel):
         fingerprint: The action that the ticket was about.
         asked_at: When the ticket became durable, RFC 3339.
         resolution: How the ticket was closed: approved, denied, expired, withdrawn, ...; None while it is open.
-        by: The principal that decided; None if nobody did.
+        by: The principal that decided; None if a time or the runtime closed the ticket.
         why: The reason that the principal gave.
         edited: The principal changed the action.
         resolved_at: When; None while the ticket is open.
@@ -89,7 +89,7 @@ class CallEvidence(Struct, frozen=True, kw_only=True, rename=camel):
     child_run_id: str | None = None
 
     @property
-    def asked_nobody(self) -> bool:
+    def ran_unasked(self) -> bool:
         """A body ran, and no person was asked before."""
         return bool(self.started_at) and not self.tickets
 
@@ -288,7 +288,9 @@ class AccountFold:
 
     def _commanded(self, verb: str, payload: Mapping[str, Any]) -> None:
         why = payload.get("reason")
-        self._note("commands", f"{verb} by {payload.get('by') or 'nobody named'}" + (f": {_short(why)}" if why else ""))
+        self._note(
+            "commands", f"{verb} by {payload.get('by') or 'an unnamed principal'}" + (f": {_short(why)}" if why else "")
+        )
 
     def _cancel(self, payload: Mapping[str, Any], at: str) -> None:
         self._commanded("cancel", payload)

@@ -57,7 +57,7 @@ def test_the_account_names_who_let_each_call_pass(inside: Inside) -> None:
     assert lines[0].startswith("run-1: boss, started by ")
     (asked,) = [line for line in lines if line.startswith("asked at ")]
     assert "(tool_permission): approved by " in asked
-    assert "nobody was asked" in lines
+    assert "ran without a question" in lines
     assert any("look [read]" in line for line in lines)  # of the child run
     account = json.loads(evidence(inside, "--json").stdout)
     (pay,) = [call for call in account["calls"] if call["tool"] == "pay"]

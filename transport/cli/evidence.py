@@ -157,8 +157,8 @@ def _call(call: CallEvidence, indent: str) -> Iterator[str]:
         yield f"{indent}    guardrail {_one_line(text)}"
     for ticket in call.tickets:
         yield f"{indent}    {_question(ticket)}"
-    if call.asked_nobody and not call.allowed:
-        yield f"{indent}    nobody was asked"
+    if call.ran_unasked and not call.allowed:
+        yield f"{indent}    ran without a question"
     times = ", then ".join(call.started_at)
     began = f"started {times}" if times else "never started"
     yield f"{indent}    {began}; {call.status}" + (f" ({call.code})" if call.code else "")
@@ -170,7 +170,8 @@ def _question(ticket: TicketEvidence) -> str:
         return f"{asked}: open"
     edits = ", with edits" if ticket.edited else ""
     why = f": {_one_line(ticket.why)}" if ticket.why else ""
-    return f"{asked}: {ticket.resolution} by {ticket.by or 'nobody'}{edits} at {ticket.resolved_at}{why}"
+    by = f" by {ticket.by}" if ticket.by else ""
+    return f"{asked}: {ticket.resolution}{by}{edits} at {ticket.resolved_at}{why}"
 
 
 def _one_line(text: str) -> str:

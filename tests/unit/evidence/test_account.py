@@ -97,14 +97,14 @@ def test_a_call_with_its_question_answer_and_end():
         "completed", "natural_end", at(8), {"input": 3},
     )  # fmt: skip
     assert story.events == 8
-    assert not call.asked_nobody
+    assert not call.ran_unasked
 
 
-def test_a_call_that_nobody_was_asked_about_says_so():
+def test_a_call_that_ran_without_a_question_says_so():
     (call,) = account("r", log(CREATED, CALLED, STARTED, RESULT)).calls
-    assert call.asked_nobody
+    assert call.ran_unasked
     (call,) = account("r", log(CREATED, CALLED)).calls
-    assert not call.asked_nobody
+    assert not call.ran_unasked
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_questions_about_no_call_commands_and_restrictions_are_the_run_s():
         ),
     )  # fmt: skip
     assert [ticket.reason for ticket in story.tickets] == ["manual_pause"]
-    assert story.commands == ("cancel by eve: stop", "input by nobody named", "pause by eve")
+    assert story.commands == ("cancel by eve: stop", "input by an unnamed principal", "pause by eve")
     assert story.restrictions == ("agent_changed: d", "guardrail g: trip")
 
 
