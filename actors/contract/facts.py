@@ -31,12 +31,12 @@ class CallFacts:
 
     call_id: str
     tool: str
-    _arguments: JSONObject
+    _arguments: JSONObject = attrs.field(alias="arguments")  # type checkers do not know that attrs drops the underscore
     effect: str = "read"
     status: CallStatus = CallStatus.NEW
     attempt: int = 0
     decision: Decision | None = None
-    _result: Any = None
+    _result: Any = attrs.field(default=None, alias="result")
     text: str | None = None
     code: str | None = None
     parent: str | None = None
