@@ -119,10 +119,13 @@ def _unfit(builder: StepBuilder, parent: CallRow | None, message: NestedCalled) 
     """Return why a body cannot make a nested call, or None."""
     if message.parent in builder.tasks:
         return OF_A_TASK
-    lives = parent is not None and parent.at is _BODY and parent.attempts == message.attempt
     lives = (
-        lives and parent is not None and parent.parent is None and parent.child_run is None
-    )  # a child run is no body
+        parent is not None
+        and parent.at is _BODY
+        and parent.attempts == message.attempt
+        and parent.parent is None
+        and parent.child_run is None  # the body of such a call is a run
+    )
     if not lives or builder.row.position is not TOOLS:
         return GONE
     nested_calls = builder.calls.nested
