@@ -52,3 +52,7 @@ class WorkspaceBusy(WorkspaceError):
 
 class UnknownProposal(WorkspaceError):
     """No proposal of the thread has this id, or this proposal has no such path."""
+
+
+class StepFilesGone(WorkspaceError):
+    """A fork cannot begin with the files of its step: the worktree of the run was removed, or was never here."""

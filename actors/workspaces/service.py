@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Seque
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import attrs
 import trio
@@ -18,54 +17,21 @@ import trio
 from ..contract.secrets.redaction import Redactor
 from ..contract.stepwise import drained
 from ..errors import UsageError
-from .allowlist import check_name, find_workspace, parts_of
+from .allowlist import find_workspace, parts_of
 from .apply import apply, recover
-from .errors import OutsideWorkspace, WorkspaceError
+from .checkpoints import END, find_step, has_step, keep_step
+from .errors import OutsideWorkspace, StepFilesGone, WorkspaceError
 from .files import Files
-from .git import find_git, init_shadow
+from .git import Git
 from .paths import Parts, replace_text
 from .proposals import Proposal, keep, propose
 from .records import ApplyResult, Move, ThreadFolder, WorktreeRecord, key_of, locked, now
+from .retention import KEPT_BYTES, KEPT_FOR, forget, remove_idle
+from .snapshots import commit_of
 from .walk import LeftOut
-from .withheld import withhold
+from .withheld import Withheld, withhold
+from .workspace import Workspace
 from .worktrees import Shadow, finish_move, make_tree, move_tree, remove_withheld
-
-KEPT_FOR: Final = 7 * 24 * 3_600.0
-"""Seconds for which the worktree of a thread is kept after its last use."""
-KEPT_BYTES: Final = 5 * 1024**3
-"""Bytes of the worktrees of a workspace; beyond them the oldest are removed."""
-_MOST_COPIES: Final = 20
-
-
-@attrs.frozen
-class Workspace:
-    """A folder that a runtime allows runs to work in, under a name.
-
-    Attributes:
-        name: 1 to 64 of a-z, 0-9, `.`, `_`, `-`, beginning with a letter or digit.
-        folder: The folder; `~` is the home of the user.
-        copy: Paths in it that git ignores and each worktree gets all the same, such as `node_modules`; at most 20.
-        withhold: Patterns of secrets, in place of `SECRETS` (see `Withheld`); None for these.
-        trusted: The settings of coding agents in the folder (`SETTINGS`) are not withheld.
-
-    Raises:
-        UsageError: the name or a pattern is invalid.
-        OutsideWorkspace: a path of `copy` is invalid.
-    """
-
-    name: str
-    folder: Path = attrs.field(converter=Path)
-    copy: tuple[str, ...] = attrs.field(default=(), converter=tuple, kw_only=True)
-    withhold: tuple[str, ...] | None = attrs.field(
-        default=None, converter=attrs.converters.optional(tuple), kw_only=True
-    )
-    trusted: bool = attrs.field(default=False, kw_only=True)
-
-    def __attrs_post_init__(self) -> None:
-        check_name(self.name)
-        withhold(self.withhold, trusted=self.trusted)
-        if len(self.copy) > _MOST_COPIES or not all(parts_of(path) for path in self.copy):
-            raise UsageError(f"workspace {self.name!r}: copy= takes up to {_MOST_COPIES} paths of folders in it")
 
 
 @attrs.frozen(kw_only=True)
@@ -74,6 +40,7 @@ class WorktreeState:
 
     Attributes:
         base: The commit from which the difference is counted.
+        commit: The files that it has, as a commit below the base.
         pending: The worktree has changes that are not applied; otherwise it has the files of the folder of now.
         files: How many files it has.
         withheld: What the folder has, and the worktree does not get.
@@ -81,6 +48,7 @@ class WorktreeState:
     """
 
     base: str
+    commit: str
     pending: bool
     files: int
     withheld: tuple[LeftOut, ...] = ()
@@ -115,22 +83,29 @@ class Workspaces:
         Args:
             where: The name of a workspace, or a folder in it such as "shop/packages/web".
             thread_id: The thread.
-            at: The target of a proposal, for a new thread: the worktree begins with its files (a fork).
+            at: The target of a proposal, for a new thread: the worktree begins with its files.
 
         Raises:
             OutsideWorkspace: no workspace or folder has this name.
+            GitUnavailable: there is no git, or it is older than 2.38.
             WorkspaceTooLarge: the folder is over a limit.
             WorkspaceBusy: another process works on the workspace for a minute.
             GitFailed: git refuses.
         """
+        worktree = self.find(where, thread_id)
+        await worktree.begin(at=at)
+        return worktree
+
+    def find(self, where: str, thread_id: str) -> Worktree:
+        """Return the worktree of a thread as it is; no file is looked at.
+
+        Raises:
+            OutsideWorkspace: no workspace has this name.
+        """
         name, inside = find_workspace(where, self._shadows)
         shadow = self._shadows[name]
         thread = ThreadFolder(shadow.state / "threads" / key_of(thread_id))
-        worktree = Worktree(shadow, thread, thread_id, inside, self._redact)
-        await worktree.begin(at=at)
-        if not await worktree.files.has_folder("."):
-            raise OutsideWorkspace(where)
-        return worktree
+        return Worktree(shadow, thread, where, thread_id, inside, self._redact)
 
     async def expire(
         self, busy: Collection[str] = (), *, age: float = KEPT_FOR, most: int = KEPT_BYTES
@@ -148,31 +123,31 @@ class Workspaces:
         gone = list[str]()
         for shadow in self._shadows.values():
             async with locked(shadow.state / "lock"):
-                removed = await trio.to_thread.run_sync(_expire, shadow, frozenset(busy), age, most)
+                removed = await trio.to_thread.run_sync(remove_idle, shadow, frozenset(busy), age, most)
                 for key, _ in removed:
-                    await _forget(shadow, key)
+                    await forget(shadow, key)
                 gone += [thread_id for _, thread_id in removed]
         return tuple(gone)
 
 
 @attrs.define(eq=False)
 class Worktree:
-    """The copy of a workspace in which the runs of one thread work; made by `Workspaces.worktree`.
+    """The copy of a workspace in which the runs of one thread work; a run has it as `ctx.workspace`.
 
     Attributes:
+        workspace: The name of the workspace, and the folder in it.
         thread_id: The thread.
-        state: What it had when the run began.
     """
 
     _shadow: Shadow
     _thread: ThreadFolder
+    workspace: str
     thread_id: str
     _inside: Parts
     _redact: Callable[[str], str]
-    state: WorktreeState = attrs.field(init=False)
 
     def __repr__(self) -> str:
-        return f"<Worktree of {self._shadow.root.name!r} for thread {self.thread_id!r}>"
+        return f"<Worktree of {self.workspace!r} for thread {self.thread_id!r}>"
 
     @property
     def path(self) -> Path:
@@ -180,17 +155,66 @@ class Worktree:
         return self._thread.tree.joinpath(*self._inside)
 
     @property
+    def withheld(self) -> Withheld:
+        """The names that no call may touch."""
+        return self._shadow.withheld
+
+    @property
+    def copied(self) -> tuple[str, ...]:
+        """The ignored folders of the workspace that the worktree has all the same."""
+        return tuple("/".join(parts) for parts in self._shadow.copied)
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Absolute paths that say where the folder and its worktree are."""
+        return str(self._shadow.root), str(self._thread.tree)
+
+    @property
     def files(self) -> Files:
         """The files of the worktree, for tools: paths are relative to `path`."""
         return Files(self._thread.tree, self._inside, self._shadow.withheld, self._list)
 
-    async def begin(self, *, at: str | None = None) -> None:
-        """Make the worktree ready for a run, as `Workspaces.worktree` says."""
+    async def begin(
+        self, *, at: str | None = None, run_id: str | None = None, fork_of: tuple[str, int] | None = None
+    ) -> WorktreeState:
+        """Make the worktree ready for a run, as `Workspaces.worktree` says, with the errors named there.
+
+        Args:
+            at: As in `Workspaces.worktree`.
+            run_id: The run, whose steps can be forked then.
+            fork_of: A run and one of its steps, for a new thread: the worktree begins with the files of that step.
+
+        Raises:
+            StepFilesGone: the files of the step are gone; without `fork_of` the worktree begins with those of now.
+        """
+        await self._shadow.open()
         async with self._locked() as record:
-            if record is None:
-                self.state = await self._make(at)
-            else:
-                self.state = await self._continue(record)
+            if record is None and fork_of is not None:
+                at = await self._files_of(*fork_of)
+            state = await (self._make(at) if record is None else self._continue(record, run_id))
+            if run_id is not None:
+                await self._note_run(run_id, state.commit)
+        if not await self.files.has_folder("."):
+            raise OutsideWorkspace(self.workspace)
+        return state
+
+    async def keep_step(self, run_id: str, step: int) -> None:
+        """Keep the files as they are now as those of the end of a run's step, unless its files are kept already.
+
+        Call it before the files change in the next step, so that a fork of the step can begin with them. Costs nothing
+        if it was called for the step before.
+
+        Raises:
+            WorkspaceTooLarge: the worktree is over a limit.
+            GitFailed: git refuses.
+        """
+        if self._shadow.kept.get(self._thread.folder.name) == (run_id, step):
+            return
+        async with self._locked() as record:
+            if not await has_step(self._shadow, self._thread, run_id, step):
+                present = await self._shadow.of_tree(self._thread, _begun(record).base)
+                await keep_step(self._shadow, self._thread, run_id, step, present.commit)
+            self._shadow.kept[self._thread.folder.name] = run_id, step
 
     async def propose(self) -> Proposal | None:
         """Return what the worktree has changed, as a proposal; None if it has changed nothing.
@@ -227,7 +251,8 @@ class Worktree:
             return await apply(self._shadow, self._thread, _begun(record), proposal, chosen)
 
     async def _list(self) -> list[str]:
-        return await self._shadow.files_of_tree(self._thread, self.state.base)
+        record = _begun(await trio.to_thread.run_sync(self._thread.load))
+        return await self._shadow.files_of_tree(self._thread, record.base)
 
     async def reset(self) -> None:
         """Drop all that is pending: the worktree gets the files of the folder of now. What is ignored stays."""
@@ -257,19 +282,40 @@ class Worktree:
         record = WorktreeRecord(thread_id=self.thread_id, base=base, used=now())
         await trio.to_thread.run_sync(thread.save, record)
         left_out = tuple(one for one in current.left_out if one.reason == "withheld")
-        return WorktreeState(base=base, pending=at is not None, files=current.files, withheld=left_out)
+        commit = at or await commit_of(shadow.git, f"{base}^{{tree}}", base)
+        return WorktreeState(base=base, commit=commit, pending=at is not None, files=current.files, withheld=left_out)
 
-    async def _continue(self, record: WorktreeRecord) -> WorktreeState:
+    async def _continue(self, record: WorktreeRecord, run_id: str | None) -> WorktreeState:
         shadow, thread = self._shadow, self._thread
         removed = await trio.to_thread.run_sync(remove_withheld, thread.tree, shadow.withheld)
         present = await shadow.of_tree(thread, record.base)
-        pending = present.tree != await shadow.git.line("rev-parse", f"{record.base}^{{tree}}")
-        base, files = record.base, present.files
-        if pending:
+        if record.run_id not in (None, run_id):
+            await keep_step(shadow, thread, record.run_id, END, present.commit)
+        if present.tree != await shadow.git.line("rev-parse", f"{record.base}^{{tree}}"):
             await trio.to_thread.run_sync(thread.save, attrs.evolve(record, used=now()))
+            pending, base, commit, files = True, record.base, present.commit, present.files
         else:
-            base, files = await self._follow(record)
-        return WorktreeState(base=base, pending=pending, files=files, removed=tuple(removed))
+            pending, (base, files) = False, await self._follow(record)
+            commit = await commit_of(shadow.git, f"{base}^{{tree}}", base)
+        return WorktreeState(base=base, commit=commit, pending=pending, files=files, removed=tuple(removed))
+
+    async def _note_run(self, run_id: str, commit: str) -> None:
+        """Note that a run begins, with the files that are those of its step 0."""
+        record = _begun(await trio.to_thread.run_sync(self._thread.load))
+        if record.run_id != run_id:
+            await keep_step(self._shadow, self._thread, run_id, 0, commit)
+            await trio.to_thread.run_sync(self._thread.save, attrs.evolve(record, run_id=run_id))
+
+    async def _files_of(self, run_id: str, step: int) -> str:
+        """Return the commit of the files of a run's step."""
+        place = await find_step(self._shadow, run_id, step)
+        if place is None:
+            raise StepFilesGone(f"the files of step {step} of run {run_id} are gone; a worktree is kept for 7 days")
+        if place.commit is not None:
+            return place.commit
+        thread = ThreadFolder(self._shadow.state / "threads" / place.key)
+        record = await finish_move(self._shadow, thread, _begun(await trio.to_thread.run_sync(thread.load)))
+        return (await self._shadow.of_tree(thread, record.base)).commit
 
     async def _follow(self, record: WorktreeRecord) -> tuple[str, int]:
         """Give the worktree the files of the folder of now; return the new base and the number of files."""
@@ -295,25 +341,20 @@ async def open_workspaces(
     Raises:
         UsageError: two workspaces have one name, or the state folder lies in a workspace or the reverse.
         OutsideWorkspace: a folder is missing, or no folder.
-        GitUnavailable: there is no git, or it is older than 2.38.
     """
     place = await trio.to_thread.run_sync(_resolved_state, Path(state))
-    git = await find_git(place)
     shadows = dict[str, Shadow]()
     for workspace in workspaces:
         if workspace.name in shadows:
             raise UsageError(f"two workspaces have the name {workspace.name!r}; give each its own")
         root, folder = await trio.to_thread.run_sync(_resolved, workspace, place)
-        shadow = Shadow(
+        shadows[workspace.name] = Shadow(
             root=root,
             state=folder,
-            git=attrs.evolve(git, folder=folder / "shadow.git"),
+            git=Git(program="git", folder=folder / "shadow.git"),
             withheld=withhold(workspace.withhold, trusted=workspace.trusted),
             copied=tuple(parts_of(path) for path in workspace.copy),
         )
-        async with locked(folder / "lock"):
-            await init_shadow(shadow.git)
-        shadows[workspace.name] = shadow
     name = await trio.to_thread.run_sync(_place, place)
     return Workspaces(name, shadows, redact or partial(_redacted, Redactor()))
 
@@ -359,33 +400,3 @@ def _make_room(thread: ThreadFolder) -> None:
     """Remove what a worktree that was never finished has left, or one whose record is gone."""
     shutil.rmtree(thread.tree, ignore_errors=True)
     thread.folder.mkdir(parents=True, exist_ok=True)
-
-
-def _expire(shadow: Shadow, busy: frozenset[str], age: float, most: int) -> list[tuple[str, str]]:
-    """Remove folders of threads; return their (key, thread id)."""
-    idle, size, removed = list[tuple[float, ThreadFolder, str]](), 0, list[tuple[str, str]]()
-    for folder in (shadow.state / "threads").iterdir():
-        record = ThreadFolder(folder).load()
-        if record is not None and record.thread_id not in busy:
-            idle.append((record.used, ThreadFolder(folder), record.thread_id))
-    for used, thread, thread_id in sorted(idle, key=lambda one: one[0], reverse=True):
-        size += _size(thread.folder)
-        if size > most or used < now() - age:
-            shutil.rmtree(thread.folder, ignore_errors=True)
-            removed.append((thread.folder.name, thread_id))
-    return removed
-
-
-def _size(folder: Path) -> int:
-    return sum(
-        os.lstat(os.path.join(place, name)).st_size  # a quarter of pathlib's time, for many files
-        for place, _, names in os.walk(folder)
-        for name in names
-    )
-
-
-async def _forget(shadow: Shadow, key: str) -> None:
-    """Drop the versions that only a removed worktree needed."""
-    _, output = await shadow.git.run("for-each-ref", "--format=delete %(refname)", f"refs/greenroom/{key}")
-    await shadow.git.run("update-ref", "--stdin", data=output)
-    await shadow.git.run("prune", "--expire=1.hour.ago")

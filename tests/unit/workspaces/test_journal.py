@@ -162,7 +162,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 import trio
-from greenroom.actors.workspaces.service import Workspace, open_workspaces
+from greenroom.actors.workspaces.service import open_workspaces
+from greenroom.actors.workspaces.workspace import Workspace
 
 async def main():
     workspaces = await open_workspaces([Workspace("shop", sys.argv[1])], state=sys.argv[2])
