@@ -22,9 +22,7 @@ _CLOCKS = ("greenroom_clock", "autojump_clock", "mock_clock")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Called by pytest."""
-    line = (
-        "greenroom_runtime(**options): options of open_runtime for the fixture greenroom_runtime, such as agents=[...]"
-    )
+    line = "greenroom_runtime(**options): options of open_runtime for the fixture greenroom_runtime, such as agents=[...]"
     config.addinivalue_line("markers", line)
 
 

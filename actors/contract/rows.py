@@ -43,6 +43,7 @@ class RunInfo(Value, frozen=True, kw_only=True):
         title: one line for lists, redacted; empty for a run written before titles existed.
         parent_run, parent_call: of a child run: the run and the call that it works for.
         depth: how many parent runs there are above the run; 0 for a run that a caller started.
+        place: where its workspace is; None for a run without one, or in a process without `Surroundings`.
     """
 
     run_id: str
@@ -63,6 +64,7 @@ class RunInfo(Value, frozen=True, kw_only=True):
     has_deps: bool = False
     title: str = ""
     depth: int = 0
+    place: str | None = None
 
 
 class CounterFields(Fields, kw_only=True):

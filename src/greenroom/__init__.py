@@ -12,29 +12,29 @@ Every public name is re-exported here, explicitly.
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from greenroom.actors.abc import CallDelta as CallDelta
 from greenroom.actors.abc import Model as Model
 from greenroom.actors.abc import ModelDelta as ModelDelta
 from greenroom.actors.abc import ModelEvent as ModelEvent
-from greenroom.actors.abc import Pruned as Pruned
+from greenroom.actors.abc import CallDelta as CallDelta
 from greenroom.actors.abc import ReasoningDelta as ReasoningDelta
+from greenroom.actors.abc import Pruned as Pruned
 from greenroom.actors.abc import Store as Store
+from greenroom.actors.abc import Surroundings as Surroundings
 from greenroom.actors.abc import TextDelta as TextDelta
 from greenroom.actors.abc import UsageReport as UsageReport
-from greenroom.actors.agents import filters as filters
 from greenroom.actors.agents.agent import Agent as Agent
 from greenroom.actors.agents.agent import stop_at_tools as stop_at_tools
 from greenroom.actors.agents.attachments import File as File
 from greenroom.actors.agents.attachments import Image as Image
-from greenroom.actors.agents.handoff import Handoff as Handoff
-from greenroom.actors.agents.handoff import handoff as handoff
+from greenroom.actors.agents import filters as filters
 from greenroom.actors.contract import stop as stop
+from greenroom.actors.contract.ticket_summary import TicketSummary as TicketSummary
 from greenroom.actors.contract.calls import CallStatus as CallStatus
 from greenroom.actors.contract.decisions import Allow as Allow
-from greenroom.actors.contract.decisions import Block as Block
 from greenroom.actors.contract.decisions import CommandResult as CommandResult
-from greenroom.actors.contract.decisions import Decision as Decision
+from greenroom.actors.contract.decisions import Block as Block
 from greenroom.actors.contract.decisions import Deny as Deny
+from greenroom.actors.contract.decisions import Decision as Decision
 from greenroom.actors.contract.decisions import Reject as Reject
 from greenroom.actors.contract.decisions import SetResult as SetResult
 from greenroom.actors.contract.decisions import Suspend as Suspend
@@ -67,7 +67,7 @@ from greenroom.actors.contract.outcomes import Stopped as Stopped
 from greenroom.actors.contract.outcomes import Waiting as Waiting
 from greenroom.actors.contract.parts import Part as Part
 from greenroom.actors.contract.phases import Phase as Phase
-from greenroom.actors.contract.policies import Price as Price
+from greenroom.actors.contract.preparation import Preparation as Preparation
 from greenroom.actors.contract.rows import RunInfo as RunInfo
 from greenroom.actors.contract.run_lists import RunCounts as RunCounts
 from greenroom.actors.contract.run_lists import RunPage as RunPage
@@ -75,16 +75,15 @@ from greenroom.actors.contract.run_lists import RunQuery as RunQuery
 from greenroom.actors.contract.run_lists import RunSummary as RunSummary
 from greenroom.actors.contract.spec import ExecutionMode as ExecutionMode
 from greenroom.actors.contract.tasks import TaskView as TaskView
-from greenroom.actors.contract.ticket_summary import TicketSummary as TicketSummary
-from greenroom.actors.contract.waiting_for import WaitingFor as WaitingFor
 from greenroom.actors.errors import AgentDefinitionError as AgentDefinitionError
-from greenroom.actors.errors import AgentLoadError as AgentLoadError
 from greenroom.actors.errors import GreenroomError as GreenroomError
-from greenroom.actors.errors import InvalidAttachment as InvalidAttachment
 from greenroom.actors.errors import LeaseLost as LeaseLost
 from greenroom.actors.errors import LogReplaced as LogReplaced
 from greenroom.actors.errors import ModelError as ModelError
 from greenroom.actors.errors import ModelErrorKind as ModelErrorKind
+from greenroom.actors.errors import AgentLoadError as AgentLoadError
+from greenroom.actors.errors import InvalidAttachment as InvalidAttachment
+from greenroom.actors.errors import PreparationError as PreparationError
 from greenroom.actors.errors import RunDegradedError as RunDegradedError
 from greenroom.actors.errors import RunExists as RunExists
 from greenroom.actors.errors import RunPruned as RunPruned
@@ -102,8 +101,9 @@ from greenroom.actors.errors import ToolError as ToolError
 from greenroom.actors.errors import UnknownAgent as UnknownAgent
 from greenroom.actors.errors import UnknownRun as UnknownRun
 from greenroom.actors.errors import UsageError as UsageError
-from greenroom.actors.evidence.account import RunEvidence as RunEvidence
-from greenroom.actors.plugins.compaction import Compaction as Compaction
+from greenroom.actors.errors import WorkspaceRefused as WorkspaceRefused
+from greenroom.actors.agents.handoff import Handoff as Handoff
+from greenroom.actors.agents.handoff import handoff as handoff
 from greenroom.actors.plugins.contexts import GateContext as GateContext
 from greenroom.actors.plugins.contexts import PhaseContext as PhaseContext
 from greenroom.actors.plugins.guardrails import input_guardrail as input_guardrail
@@ -113,6 +113,8 @@ from greenroom.actors.plugins.guardrails import tool_output_guardrail as tool_ou
 from greenroom.actors.plugins.mutation import Mutation as Mutation
 from greenroom.actors.plugins.mutation import MutationError as MutationError
 from greenroom.actors.plugins.plugin import Plugin as Plugin
+from greenroom.actors.contract.policies import Price as Price
+from greenroom.actors.plugins.compaction import Compaction as Compaction
 from greenroom.actors.plugins.policies import Budget as Budget
 from greenroom.actors.plugins.policies import CircuitBreaker as CircuitBreaker
 from greenroom.actors.plugins.policies import ContinueTruncated as ContinueTruncated
@@ -121,20 +123,22 @@ from greenroom.actors.plugins.policies import IdleTimeout as IdleTimeout
 from greenroom.actors.plugins.policies import Recovery as Recovery
 from greenroom.actors.plugins.policies import Retry as Retry
 from greenroom.actors.plugins.window import ContextWindow as ContextWindow
+from greenroom.actors.evidence.account import RunEvidence as RunEvidence
 from greenroom.actors.replay.report import Difference as Difference
 from greenroom.actors.replay.report import ReplayReport as ReplayReport
 from greenroom.actors.replay.report import Unreplayable as Unreplayable
-from greenroom.actors.run.view import RunView as RunView
 from greenroom.actors.runtime.commands import RunCommands as RunCommands
+from greenroom.actors.services.follow import Follower as Follower
 from greenroom.actors.runtime.handle import Run as Run
 from greenroom.actors.runtime.open_runtime import open_runtime as open_runtime
 from greenroom.actors.runtime.open_runtime import run as run
 from greenroom.actors.runtime.reader import RunReader as RunReader
-from greenroom.actors.runtime.reader import RuntimeStatistics as RuntimeStatistics
 from greenroom.actors.runtime.run_access import RunAccess as RunAccess
+from greenroom.actors.runtime.reader import RuntimeStatistics as RuntimeStatistics
 from greenroom.actors.runtime.runtime import Runtime as Runtime
 from greenroom.actors.services.event_buffer import EventSlice as EventSlice
-from greenroom.actors.services.follow import Follower as Follower
+from greenroom.actors.run.view import RunView as RunView
+from greenroom.actors.contract.waiting_for import WaitingFor as WaitingFor
 from greenroom.actors.state.access import State as State
 from greenroom.actors.state.access import WritableState as WritableState
 from greenroom.actors.state.keys import StateKey as StateKey
@@ -145,6 +149,7 @@ from greenroom.actors.tools.context import SyncToolContext as SyncToolContext
 from greenroom.actors.tools.context import ToolContext as ToolContext
 from greenroom.actors.tools.definition import Tool as Tool
 from greenroom.actors.tools.definition import tool as tool
+from greenroom.actors.tools.preparing import PreparationContext as PreparationContext
 from greenroom.supervision.public import publish as _publish
 
 __version__ = "0.1.0"
@@ -161,35 +166,35 @@ else:
 
 
 __all__ = [
-    "FAILURES",
+    "__version__",
     "Agent",
     "AgentDefinitionError",
-    "AgentLoadError",
     "Allow",
+    "CommandResult",
+    "TicketSummary",
     "Block",
-    "Budget",
-    "CallDelta",
     "CallFacts",
     "CallRequest",
     "CallStatus",
+    "Budget",
+    "CallDelta",
     "Cancelled",
     "CircuitBreaker",
-    "CommandResult",
+    "ContinueTruncated",
     "Compaction",
     "Completed",
     "ContextWindow",
-    "ContinueTruncated",
     "Decision",
     "Deny",
     "Difference",
     "Event",
-    "EventSlice",
     "ExecutionMode",
+    "FAILURES",
     "Failed",
     "Fallback",
     "File",
-    "FinalOutput",
     "FinishReason",
+    "FinalOutput",
     "Follower",
     "GateContext",
     "GreenroomError",
@@ -210,20 +215,23 @@ __all__ = [
     "ModelResponse",
     "Mutation",
     "MutationError",
+    "AgentLoadError",
     "OutcomeError",
     "Part",
     "Phase",
+    "Preparation",
+    "PreparationContext",
+    "PreparationError",
     "PhaseContext",
     "Plugin",
     "Price",
     "Pruned",
     "ReasoningDelta",
-    "Recovery",
     "Reject",
+    "Recovery",
     "ReplayReport",
     "Retry",
     "Run",
-    "RunAccess",
     "RunCancelledError",
     "RunCommands",
     "RunCounts",
@@ -235,6 +243,7 @@ __all__ = [
     "RunPage",
     "RunPruned",
     "RunQuery",
+    "RunAccess",
     "RunReader",
     "RunStatus",
     "RunSummary",
@@ -246,12 +255,14 @@ __all__ = [
     "RuntimeStatistics",
     "SQLiteStore",
     "SetResult",
+    "EventSlice",
     "Stage",
     "State",
     "StateError",
     "StateKey",
     "Stopped",
     "Store",
+    "Surroundings",
     "StoreDown",
     "StoreError",
     "StoreOpenError",
@@ -265,7 +276,6 @@ __all__ = [
     "ThreadBusy",
     "ThreadForbidden",
     "Ticket",
-    "TicketSummary",
     "Tool",
     "ToolContext",
     "ToolDefinitionError",
@@ -277,12 +287,12 @@ __all__ = [
     "Unreplayable",
     "Usage",
     "UsageError",
+    "WorkspaceRefused",
     "UsageReport",
     "Verdict",
     "Waiting",
     "WaitingFor",
     "WritableState",
-    "__version__",
     "commutative",
     "ext",
     "filters",
