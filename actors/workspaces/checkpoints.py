@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 
 from .records import ThreadFolder, key_of
-from .worktrees import Shadow
+from .shadow import Shadow
 
 END: Final = 99_999_999
 """The step of the commit with the files at the end of a run."""

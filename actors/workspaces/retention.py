@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from .records import ThreadFolder, now
-from .worktrees import Shadow
+from .shadow import Shadow
 
 KEPT_FOR: Final = 7 * 24 * 3_600.0
 """Seconds for which the worktree of a thread is kept after its last use."""

@@ -1,63 +1,44 @@
-"""The workspaces of a process: `open_workspaces`, and the worktree of a thread in one of them."""
+"""The workspaces of a process: `open_workspaces`, and what a runtime asks of them."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import uuid
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import attrs
 import trio
+from typing_extensions import override
 
+from ..abc import Surroundings
+from ..contract.plain import JSONObject
+from ..contract.preparation import Preparation
+from ..contract.rows import RunInfo
 from ..contract.secrets.redaction import Redactor
 from ..contract.stepwise import drained
-from ..errors import UsageError
+from ..errors import PreparationError, UsageError
 from .allowlist import find_workspace, parts_of
-from .apply import apply, recover
-from .checkpoints import END, find_step, has_step, keep_step
 from .errors import OutsideWorkspace, StepFilesGone, WorkspaceError
-from .files import Files
 from .git import Git
-from .paths import Parts, replace_text
-from .proposals import Proposal, keep, propose
-from .records import ApplyResult, Move, ThreadFolder, WorktreeRecord, key_of, locked, now
+from .paths import replace_text
+from .records import ThreadFolder, key_of, locked
 from .retention import KEPT_BYTES, KEPT_FOR, forget, remove_idle
-from .snapshots import commit_of
-from .walk import LeftOut
-from .withheld import Withheld, withhold
+from .shadow import Shadow
+from .withheld import withhold
 from .workspace import Workspace
-from .worktrees import Shadow, finish_move, make_tree, move_tree, remove_withheld
+from .worktree import Worktree, WorktreeState
 
-
-@attrs.frozen(kw_only=True)
-class WorktreeState:
-    """The state of a worktree when a run begins.
-
-    Attributes:
-        base: The commit from which the difference is counted.
-        commit: The files that it has, as a commit below the base.
-        pending: The worktree has changes that are not applied; otherwise it has the files of the folder of now.
-        files: How many files it has.
-        withheld: What the folder has, and the worktree does not get.
-        removed: Paths of withheld names that were in the worktree.
-    """
-
-    base: str
-    commit: str
-    pending: bool
-    files: int
-    withheld: tuple[LeftOut, ...] = ()
-    removed: tuple[str, ...] = ()
+MOST_NAMED: Final = 20
+"""Paths of withheld and of removed files that `run.started` names."""
 
 
 @attrs.define(eq=False)
-class Workspaces:
-    """The workspaces of a process, by name; made by `open_workspaces`.
+class Workspaces(Surroundings):
+    """The workspaces of a process, by name; made by `open_workspaces`, for `open_runtime(workspaces=...)`.
 
     Attributes:
         place: A name for this machine and state folder: worktrees are here and nowhere else.
@@ -74,6 +55,51 @@ class Workspaces:
     def names(self) -> tuple[str, ...]:
         """The names of the workspaces."""
         return tuple(sorted(self._shadows))
+
+    @override
+    async def open(self) -> Mapping[str, str]:
+        return dict.fromkeys(self._shadows, self.place)
+
+    @override
+    def check(self, workspace: str) -> str | None:
+        try:
+            find_workspace(workspace, self._shadows)
+        except OutsideWorkspace as error:
+            return str(error)
+        return None
+
+    @override
+    async def prepare(self, info: RunInfo) -> Preparation:
+        doubts = dict[str, str]()
+        fork_of = None if info.forked_from is None else (info.forked_from, info.forked_step or 0)
+        try:
+            worktree = self.find(info.workspace or "", info.thread_id)
+            try:
+                state = await worktree.begin(run_id=info.run_id, fork_of=fork_of)
+            except StepFilesGone as error:
+                doubts["files_gone"] = str(error)
+                state = await worktree.begin(run_id=info.run_id)
+        except WorkspaceError as error:
+            raise PreparationError(error.code, str(error), reason=error.reason) from error
+        return Preparation(facts=_facts(worktree, state), doubts=doubts)
+
+    @override
+    async def keep_step(self, info: RunInfo, step: int) -> None:
+        worktree = self.of(info)
+        if worktree is not None:
+            await worktree.keep_step(info.run_id, step)
+
+    @override
+    def of(self, info: RunInfo) -> Worktree | None:
+        try:
+            return self.find(info.workspace or "", info.thread_id)
+        except OutsideWorkspace:  # the runtime was opened with other names since
+            return None
+
+    @override
+    def roots(self, info: RunInfo) -> Sequence[str]:
+        worktree = self.of(info)
+        return () if worktree is None else worktree.roots
 
     async def worktree(self, where: str, thread_id: str, *, at: str | None = None) -> Worktree:
         """Return the worktree of a thread, ready for a run: begun, or with what is pending.
@@ -130,204 +156,6 @@ class Workspaces:
         return tuple(gone)
 
 
-@attrs.define(eq=False)
-class Worktree:
-    """The copy of a workspace in which the runs of one thread work; a run has it as `ctx.workspace`.
-
-    Attributes:
-        workspace: The name of the workspace, and the folder in it.
-        thread_id: The thread.
-    """
-
-    _shadow: Shadow
-    _thread: ThreadFolder
-    workspace: str
-    thread_id: str
-    _inside: Parts
-    _redact: Callable[[str], str]
-
-    def __repr__(self) -> str:
-        return f"<Worktree of {self.workspace!r} for thread {self.thread_id!r}>"
-
-    @property
-    def path(self) -> Path:
-        """The folder in which programs start."""
-        return self._thread.tree.joinpath(*self._inside)
-
-    @property
-    def withheld(self) -> Withheld:
-        """The names that no call may touch."""
-        return self._shadow.withheld
-
-    @property
-    def copied(self) -> tuple[str, ...]:
-        """The ignored folders of the workspace that the worktree has all the same."""
-        return tuple("/".join(parts) for parts in self._shadow.copied)
-
-    @property
-    def roots(self) -> tuple[str, ...]:
-        """Absolute paths that say where the folder and its worktree are."""
-        return str(self._shadow.root), str(self._thread.tree)
-
-    @property
-    def files(self) -> Files:
-        """The files of the worktree, for tools: paths are relative to `path`."""
-        return Files(self._thread.tree, self._inside, self._shadow.withheld, self._list)
-
-    async def begin(
-        self, *, at: str | None = None, run_id: str | None = None, fork_of: tuple[str, int] | None = None
-    ) -> WorktreeState:
-        """Make the worktree ready for a run, as `Workspaces.worktree` says, with the errors named there.
-
-        Args:
-            at: As in `Workspaces.worktree`.
-            run_id: The run, whose steps can be forked then.
-            fork_of: A run and one of its steps, for a new thread: the worktree begins with the files of that step.
-
-        Raises:
-            StepFilesGone: the files of the step are gone; without `fork_of` the worktree begins with those of now.
-        """
-        await self._shadow.open()
-        async with self._locked() as record:
-            if record is None and fork_of is not None:
-                at = await self._files_of(*fork_of)
-            state = await (self._make(at) if record is None else self._continue(record, run_id))
-            if run_id is not None:
-                await self._note_run(run_id, state.commit)
-        if not await self.files.has_folder("."):
-            raise OutsideWorkspace(self.workspace)
-        return state
-
-    async def keep_step(self, run_id: str, step: int) -> None:
-        """Keep the files as they are now as those of the end of a run's step, unless its files are kept already.
-
-        Call it before the files change in the next step, so that a fork of the step can begin with them. Costs nothing
-        if it was called for the step before.
-
-        Raises:
-            WorkspaceTooLarge: the worktree is over a limit.
-            GitFailed: git refuses.
-        """
-        if self._shadow.kept.get(self._thread.folder.name) == (run_id, step):
-            return
-        async with self._locked() as record:
-            if not await has_step(self._shadow, self._thread, run_id, step):
-                present = await self._shadow.of_tree(self._thread, _begun(record).base)
-                await keep_step(self._shadow, self._thread, run_id, step, present.commit)
-            self._shadow.kept[self._thread.folder.name] = run_id, step
-
-    async def propose(self) -> Proposal | None:
-        """Return what the worktree has changed, as a proposal; None if it has changed nothing.
-
-        Raises:
-            WorkspaceTooLarge: the worktree is over a limit.
-            GitFailed: git refuses.
-        """
-        async with self._locked() as record:
-            return await propose(self._shadow, self._thread, _begun(record), self._redact)
-
-    async def apply(self, proposal: str, paths: Sequence[str] | None = None) -> ApplyResult:
-        """Bring a proposal into the folder of the user, or some of its files: all or nothing.
-
-        Delivery: exactly once. After a crash the same call goes on, or returns the result of before. With
-        "conflicted" the folder is unchanged, and the worktree has the merge with conflict markers. Of files that were
-        applied the worktree's next proposal has no change; the others stay pending.
-
-        Cancellation: a checkpoint; while files are replaced a cancel waits.
-
-        Args:
-            proposal: The id. The difference that was proposed is applied, also if the worktree has changed since.
-            paths: Paths of its `files`; None for all.
-
-        Raises:
-            UnknownProposal: no proposal of this id is open, or it has no such path.
-            WorkspaceBusy: another process works on the workspace for a minute.
-            WorkspaceError: the folder cannot be read or written, and is unchanged.
-        """
-        if paths is not None and not paths:
-            raise WorkspaceError("paths=[] applies nothing; name files of the proposal, or leave paths out for all")
-        chosen = None if paths is None else tuple(paths)
-        async with self._locked() as record:
-            return await apply(self._shadow, self._thread, _begun(record), proposal, chosen)
-
-    async def _list(self) -> list[str]:
-        record = _begun(await trio.to_thread.run_sync(self._thread.load))
-        return await self._shadow.files_of_tree(self._thread, record.base)
-
-    async def reset(self) -> None:
-        """Drop all that is pending: the worktree gets the files of the folder of now. What is ignored stays."""
-        async with self._locked() as record:
-            await self._follow(_begun(record))
-
-    @asynccontextmanager
-    async def _locked(self) -> AsyncIterator[WorktreeRecord | None]:
-        """Hold the lock of the workspace, with everything ended that a crash has cut short."""
-        async with locked(self._shadow.state / "lock"):
-            await self._shadow.refresh()
-            await recover(self._shadow)
-            record = await trio.to_thread.run_sync(self._thread.load)
-            yield record and await finish_move(self._shadow, self._thread, record)
-
-    async def _make(self, at: str | None) -> WorktreeState:
-        shadow, thread = self._shadow, self._thread
-        lent = shadow.lent
-        current = await shadow.of_folder(parent=lent.commit if lent else None)
-        base = current.commit
-        if at is not None:
-            base = await shadow.git.line("rev-parse", "--verify", f"{at}^1^{{commit}}")
-        await trio.to_thread.run_sync(_make_room, thread)
-        for commit in {base, at or base}:
-            await keep(shadow, thread, commit)
-        await make_tree(shadow, thread, base, at)
-        record = WorktreeRecord(thread_id=self.thread_id, base=base, used=now())
-        await trio.to_thread.run_sync(thread.save, record)
-        left_out = tuple(one for one in current.left_out if one.reason == "withheld")
-        commit = at or await commit_of(shadow.git, f"{base}^{{tree}}", base)
-        return WorktreeState(base=base, commit=commit, pending=at is not None, files=current.files, withheld=left_out)
-
-    async def _continue(self, record: WorktreeRecord, run_id: str | None) -> WorktreeState:
-        shadow, thread = self._shadow, self._thread
-        removed = await trio.to_thread.run_sync(remove_withheld, thread.tree, shadow.withheld)
-        present = await shadow.of_tree(thread, record.base)
-        if record.run_id not in (None, run_id):
-            await keep_step(shadow, thread, record.run_id, END, present.commit)
-        if present.tree != await shadow.git.line("rev-parse", f"{record.base}^{{tree}}"):
-            await trio.to_thread.run_sync(thread.save, attrs.evolve(record, used=now()))
-            pending, base, commit, files = True, record.base, present.commit, present.files
-        else:
-            pending, (base, files) = False, await self._follow(record)
-            commit = await commit_of(shadow.git, f"{base}^{{tree}}", base)
-        return WorktreeState(base=base, commit=commit, pending=pending, files=files, removed=tuple(removed))
-
-    async def _note_run(self, run_id: str, commit: str) -> None:
-        """Note that a run begins, with the files that are those of its step 0."""
-        record = _begun(await trio.to_thread.run_sync(self._thread.load))
-        if record.run_id != run_id:
-            await keep_step(self._shadow, self._thread, run_id, 0, commit)
-            await trio.to_thread.run_sync(self._thread.save, attrs.evolve(record, run_id=run_id))
-
-    async def _files_of(self, run_id: str, step: int) -> str:
-        """Return the commit of the files of a run's step."""
-        place = await find_step(self._shadow, run_id, step)
-        if place is None:
-            raise StepFilesGone(f"the files of step {step} of run {run_id} are gone; a worktree is kept for 7 days")
-        if place.commit is not None:
-            return place.commit
-        thread = ThreadFolder(self._shadow.state / "threads" / place.key)
-        record = await finish_move(self._shadow, thread, _begun(await trio.to_thread.run_sync(thread.load)))
-        return (await self._shadow.of_tree(thread, record.base)).commit
-
-    async def _follow(self, record: WorktreeRecord) -> tuple[str, int]:
-        """Give the worktree the files of the folder of now; return the new base and the number of files."""
-        shadow, thread = self._shadow, self._thread
-        current = await shadow.of_folder(parent=shadow.lent.commit if shadow.lent else None)
-        present = await shadow.of_tree(thread, record.base)
-        await keep(shadow, thread, current.commit)
-        move = Move(old=present.tree, new=current.tree)
-        await move_tree(shadow, thread, record, base=current.commit, move=move)
-        return current.commit, current.files
-
-
 async def open_workspaces(
     workspaces: Iterable[Workspace], *, state: Path | str, redact: Callable[[str], str] | None = None
 ) -> Workspaces:
@@ -353,6 +181,7 @@ async def open_workspaces(
             state=folder,
             git=Git(program="git", folder=folder / "shadow.git"),
             withheld=withhold(workspace.withhold, trusted=workspace.trusted),
+            rules=workspace.rules,
             copied=tuple(parts_of(path) for path in workspace.copy),
         )
     name = await trio.to_thread.run_sync(_place, place)
@@ -364,10 +193,17 @@ def _redacted(redactor: Redactor, text: str) -> str:
     return drained(redactor.text_steps(text))
 
 
-def _begun(record: WorktreeRecord | None) -> WorktreeRecord:
-    if record is None:
-        raise WorkspaceError("the worktree of this thread was removed; begin it again with workspaces.worktree(...)")
-    return record
+def _facts(worktree: Worktree, state: WorktreeState) -> JSONObject:
+    """Return what `run.started` says about a worktree."""
+    return {
+        "workspace": worktree.workspace,
+        "base": state.base,
+        "files": state.files,
+        "pending": state.pending,
+        "withheld": [one.path for one in state.withheld[:MOST_NAMED]],
+        "removed": list(state.removed[:MOST_NAMED]),
+        "copied": list(worktree.copied),
+    }
 
 
 def _resolved_state(state: Path) -> Path:
@@ -394,9 +230,3 @@ def _place(state: Path) -> str:
     if not path.exists():
         replace_text(path, uuid.uuid4().hex)
     return path.read_text(encoding="utf-8")
-
-
-def _make_room(thread: ThreadFolder) -> None:
-    """Remove what a worktree that was never finished has left, or one whose record is gone."""
-    shutil.rmtree(thread.tree, ignore_errors=True)
-    thread.folder.mkdir(parents=True, exist_ok=True)

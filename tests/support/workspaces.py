@@ -6,8 +6,9 @@ import subprocess
 from pathlib import Path
 
 from greenroom.actors.workspaces.proposals import Proposal
-from greenroom.actors.workspaces.service import Workspaces, Worktree, WorktreeState, open_workspaces
+from greenroom.actors.workspaces.service import Workspaces, open_workspaces
 from greenroom.actors.workspaces.workspace import Workspace
+from greenroom.actors.workspaces.worktree import Worktree, WorktreeState
 
 AS_USER = {
     "PATH": os.environ["PATH"],

@@ -24,6 +24,7 @@ from .records import Move, ThreadFolder, WorktreeRecord, locked, now, scratch_fo
 from .snapshots import FolderRules, FolderSnapshot, names_in, snapshot, tracked_by, walk_folder
 from .walk import MOST_BYTES, MOST_NAMES
 from .withheld import Withheld
+from .workspace import WorkspaceRule
 
 MOST_IN_MEMORY: Final = 64 * 1024 * 1024
 """Bytes of contents that an apply holds in memory."""
@@ -41,6 +42,7 @@ class Shadow:
         state: The folder of this workspace in the state folder.
         git: Runs in the shadow repository.
         withheld: The patterns.
+        rules: The rules about calls of runs that work in the folder; None for none.
         copied: Paths of folders that are ignored, and copied all the same.
         lent: What the user's repository lends.
         kept: The newest (run, step) of each thread's folder whose files are kept; see `checkpoints`.
@@ -50,6 +52,7 @@ class Shadow:
     state: Path
     git: Git
     withheld: Withheld
+    rules: tuple[WorkspaceRule, ...] | None = None
     copied: tuple[Parts, ...] = ()
     lent: Lent | None = None
     kept: dict[str, tuple[str, int]] = attrs.field(factory=dict)
