@@ -47,7 +47,7 @@ async def has_step(shadow: Shadow, thread: ThreadFolder, run_id: str, step: int)
 
 async def find_step(shadow: Shadow, run_id: str, step: int) -> StepFiles | None:
     """Return where the files of a step are; None if the worktree of the run is gone, or was never here."""
-    words = ("for-each-ref", "--sort=refname", "--format=%(refname) %(objectname)", _prefix("*", run_id))
+    words = ("for-each-ref", "--sort=refname", "--format=%(refname) %(objectname)", f"{_prefix('*', run_id)}/*")
     _, output = await shadow.git.run(*words)
     key = None
     for line in os.fsdecode(output).splitlines():
