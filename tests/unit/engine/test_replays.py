@@ -449,6 +449,7 @@ STORED = frozenset(
             "NotRecorded",
             "Overran",
             "PhaseDone",
+            "Prepared",
         ),
         *("NestedCalled", "NestedDropped", "NestedEnded"),
         *("GuardsDone", "ResultRefused", "SpawnAsked", "TakenUp", "TaskStopped", "TasksAsked", "WorkStopped"),
