@@ -318,6 +318,8 @@ class CallFields(Fields, kw_only=True):
         ask: number of the body's request for a nested call; 0: no body waits for the answer any more.
         editable: a decision may change the arguments of the nested call.
         seen: the nested call runs whatever its gates say: it is reported, not asked for.
+        memo: what a body has kept for the next attempt (JSON).
+        speaking: number of the message of its body of which text was shown and that is not complete; 0: none is.
     """
 
     call_id: str
@@ -361,6 +363,8 @@ class CallFields(Fields, kw_only=True):
     ask: int = 0
     editable: bool = False
     seen: bool = False
+    memo: JSONValue = None
+    speaking: int = 0
 
 
 class CallRow(CallFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other
