@@ -10,6 +10,7 @@ import msgspec
 from . import events as ev
 from .lifecycle import Stage
 from .payloads import FOREIGN_SCHEMA, FOREIGN_TEXT
+from .work_events import NOTES
 
 CATALOGUE: Final[Mapping[str, type]] = {
     "run.created": ev.RunCreated,
@@ -49,6 +50,7 @@ CATALOGUE: Final[Mapping[str, type]] = {
     "run.tool.output.delta": ev.ToolOutputDelta,
     "run.tool.result": ev.ToolResult,
     "run.tool.edited": ev.ToolEdited,
+    "run.gate.allowed": ev.GateAllowed,
     "run.gate.overruled": ev.GateOverruled,
     "run.guardrail.tripped": ev.GuardrailTripped,
     "run.state.changed": ev.StateChanged,
@@ -62,6 +64,7 @@ CATALOGUE: Final[Mapping[str, type]] = {
     "run.child.finished": ev.ChildFinished,
     "run.approval.requested": ev.ApprovalRequested,
     "run.approval.resolved": ev.ApprovalResolved,
+    **NOTES,
 }
 """Event type -> payload class."""
 
