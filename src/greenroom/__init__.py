@@ -155,13 +155,14 @@ from greenroom.supervision.public import publish as _publish
 __version__ = "0.1.0"
 
 if _TYPE_CHECKING:
+    from greenroom import backends as backends
     from greenroom import ext as ext
 else:
 
     def __getattr__(name: str) -> object:
-        """Import `greenroom.ext` at its first use: most programs have neither rules nor workspaces."""
-        if name == "ext":
-            return _import_module("greenroom.ext")
+        """Import a module at its first use: most programs have neither rules nor workspaces, nor programs."""
+        if name in ("backends", "ext"):
+            return _import_module(f"greenroom.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
