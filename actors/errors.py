@@ -10,6 +10,7 @@
     │   ├── ThreadForbidden            the thread belongs to a principal whose runs the caller may not see
     │   ├── AgentLoadError             a file or object that should hold an agent does not
     │   ├── ToolDefinitionError        a function cannot be a tool as it is written
+    │   ├── UnknownArtifact            a run has no artifact with this id, or no bytes of it
     │   ├── InvalidAttachment          an image or a file is invalid or too large
     │   ├── StateError                 a state key is invalid, or a value does not have its type
     │   └── AgentDefinitionError       an agent's parts do not fit together
@@ -114,6 +115,10 @@ class ThreadBusy(UsageError):
 
 class ThreadForbidden(UsageError):
     """The thread belongs to a principal whose runs the caller may not see."""
+
+
+class UnknownArtifact(UsageError):
+    """A run has no artifact with this id, or the store has no bytes of it."""
 
 
 class InvalidAttachment(UsageError):

@@ -8,6 +8,7 @@ from typing import Final, get_type_hints
 import msgspec
 
 from . import events as ev
+from . import work_events as work
 from .lifecycle import Stage
 from .payloads import FOREIGN_SCHEMA, FOREIGN_TEXT
 
@@ -62,6 +63,8 @@ CATALOGUE: Final[Mapping[str, type]] = {
     "run.child.finished": ev.ChildFinished,
     "run.approval.requested": ev.ApprovalRequested,
     "run.approval.resolved": ev.ApprovalResolved,
+    "run.artifact.ready": work.ArtifactReady,
+    "run.preview.ready": work.PreviewReady,
 }
 """Event type -> payload class."""
 

@@ -64,6 +64,7 @@ from greenroom.actors.contract.outcomes import RunFailedError as RunFailedError
 from greenroom.actors.contract.outcomes import RunWaitingError as RunWaitingError
 from greenroom.actors.contract.outcomes import Stopped as Stopped
 from greenroom.actors.contract.outcomes import Waiting as Waiting
+from greenroom.actors.contract.artifacts import Artifact as Artifact
 from greenroom.actors.contract.parts import Part as Part
 from greenroom.actors.contract.phases import Phase as Phase
 from greenroom.actors.contract.rows import RunInfo as RunInfo
@@ -96,6 +97,7 @@ from greenroom.actors.errors import ThreadForbidden as ThreadForbidden
 from greenroom.actors.errors import ToolDefinitionError as ToolDefinitionError
 from greenroom.actors.errors import ToolError as ToolError
 from greenroom.actors.errors import UnknownAgent as UnknownAgent
+from greenroom.actors.errors import UnknownArtifact as UnknownArtifact
 from greenroom.actors.errors import UnknownRun as UnknownRun
 from greenroom.actors.errors import UsageError as UsageError
 from greenroom.actors.agents.handoff import Handoff as Handoff
@@ -164,6 +166,7 @@ __all__ = [
     "__version__",
     "Agent",
     "AgentDefinitionError",
+    "Artifact",
     "Allow",
     "CommandResult",
     "TicketSummary",
@@ -274,6 +277,7 @@ __all__ = [
     "ToolInfo",
     "Trip",
     "UnknownAgent",
+    "UnknownArtifact",
     "UnknownRun",
     "Unreplayable",
     "Usage",
