@@ -65,6 +65,7 @@ from greenroom.actors.contract.outcomes import RunFailedError as RunFailedError
 from greenroom.actors.contract.outcomes import RunWaitingError as RunWaitingError
 from greenroom.actors.contract.outcomes import Stopped as Stopped
 from greenroom.actors.contract.outcomes import Waiting as Waiting
+from greenroom.actors.contract.artifacts import Artifact as Artifact
 from greenroom.actors.contract.parts import Part as Part
 from greenroom.actors.contract.phases import Phase as Phase
 from greenroom.actors.contract.preparation import Preparation as Preparation
@@ -99,6 +100,7 @@ from greenroom.actors.errors import ThreadForbidden as ThreadForbidden
 from greenroom.actors.errors import ToolDefinitionError as ToolDefinitionError
 from greenroom.actors.errors import ToolError as ToolError
 from greenroom.actors.errors import UnknownAgent as UnknownAgent
+from greenroom.actors.errors import UnknownArtifact as UnknownArtifact
 from greenroom.actors.errors import UnknownRun as UnknownRun
 from greenroom.actors.errors import UsageError as UsageError
 from greenroom.actors.errors import WorkspaceRefused as WorkspaceRefused
@@ -170,6 +172,7 @@ __all__ = [
     "__version__",
     "Agent",
     "AgentDefinitionError",
+    "Artifact",
     "Allow",
     "CommandResult",
     "TicketSummary",
@@ -284,6 +287,7 @@ __all__ = [
     "ToolInfo",
     "Trip",
     "UnknownAgent",
+    "UnknownArtifact",
     "UnknownRun",
     "Unreplayable",
     "Usage",
