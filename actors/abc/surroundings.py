@@ -49,6 +49,14 @@ class Surroundings(abc.ABC):
             PreparationError: the run cannot work here, and fails with the error's code.
         """
 
+    async def keep_step(self, info: RunInfo, step: int) -> None:
+        """Keep what the workspace has now, so that a fork of the run at the end of `step` can begin with it.
+
+        Called before the first body of the next step whose tool has an effect other than "read", and again after a
+        crash. A body does not begin before this returns; an error here fails the call.
+        """
+        return
+
     @abc.abstractmethod
     def of(self, info: RunInfo) -> object:
         """Return the workspace of a prepared run for its tools, gates and hooks."""

@@ -101,6 +101,7 @@ class Tool(Generic[P, R_co]):
         output_guardrails: judge the result of each body, in order, before it is stored.
         is_enabled: True, False, or a predicate that is called in each step.
         prepare: an async function that is called once before the first step of a run; None: nothing to prepare.
+        plugin: the name of a plugin without which no agent may have the tool; None: any agent may.
         is_async: runs in the event loop; otherwise in a worker thread.
         deps_type: the dependencies that the context of the body names, as `ToolContext[Deps]`; Any if none.
     """
@@ -122,6 +123,7 @@ class Tool(Generic[P, R_co]):
     output_guardrails: tuple[ToolOutputGuardrail[Any, Any], ...] = ()
     is_enabled: bool | Enabled = True
     prepare: PrepareTool | None = None
+    plugin: str | None = None
     is_async: bool
     _arguments: Arguments | GivenArguments = attrs.field(repr=False)
     deps_type: object = ANY
