@@ -122,3 +122,7 @@ class ProcessInfo:
     agents: Mapping[str, str] = attrs.field(factory=dict)
     places: Mapping[str, str] = attrs.field(factory=dict)
     runs: int = 0
+
+    def serves(self, agent: str, place: str | None) -> bool:
+        """Return whether the process lives and has the agent and the place of a run."""
+        return not self.dead and agent in self.agents and (place is None or place in self.places.values())
