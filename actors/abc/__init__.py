@@ -5,6 +5,7 @@ from .model import CallDelta, Model, ModelDelta, ModelEvent, ReasoningDelta, Tex
 from .notifier import Notifier
 from .run_store import Pruned, RunStore, StoreStatistics
 from .store import Store
+from .toolset import Toolset
 
 __all__ = [
     "CallDelta",
@@ -19,5 +20,6 @@ __all__ = [
     "Store",
     "StoreStatistics",
     "TextDelta",
+    "Toolset",
     "UsageReport",
 ]

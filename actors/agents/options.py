@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Literal, Required, TypedDict
 
-from ..abc import Model
+from ..abc import Model, Toolset
 from ..contract.decisions import Decision, Ticket
 from ..contract.facts import CallFacts, FinalOutput
 from ..contract.plain import JSONObject
@@ -44,6 +44,7 @@ class AgentOptions(TypedDict, Generic[T, Deps], total=False):
 
     instructions: str | Instructs[Deps]
     tools: Iterable[Tool[..., object]]
+    toolsets: Iterable[Toolset]
     model: Model | str | None
     execution: Execution
     stop: Iterable[StopCondition]

@@ -17,6 +17,7 @@ from .decisions import Command, CommandResult, Decision, InboxItem, Ticket
 from .inference import Inference, RequestChanges
 from .lifecycle import STATUS, RunStatus, Stage, Termination
 from .messages import CallRequest, FinishReason, Message, Usage
+from .offered import OfferedTool
 from .parts import Part
 from .phases import RunPosition
 from .plain import JSONObject, JSONValue
@@ -217,6 +218,7 @@ class RunFields(Fields, kw_only=True):
         handoff: a handoff that this step carried out; the other agent becomes active with the next step.
         nested: how many nested calls are open.
         not_asked: tools of the nested calls that ran although their gates did not allow them.
+        toolset_faults: marks of the faults of toolsets that the run has reported.
     """
 
     stage: Stage = Stage.CREATED
@@ -256,6 +258,7 @@ class RunFields(Fields, kw_only=True):
     handoff: Handover | None = None
     nested: int = 0
     not_asked: tuple[str, ...] = ()
+    toolset_faults: tuple[str, ...] = ()
 
 
 class RunRow(RunFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other
@@ -316,6 +319,7 @@ class CallFields(Fields, kw_only=True):
         ask: number of the body's request for a nested call; 0: no body waits for the answer any more.
         editable: a decision may change the arguments of the nested call.
         seen: the nested call runs whatever its gates say: it is reported, not asked for.
+        offered: The tool of a toolset that the call is for; None for a tool of the agent's own.
     """
 
     call_id: str
@@ -359,6 +363,7 @@ class CallFields(Fields, kw_only=True):
     ask: int = 0
     editable: bool = False
     seen: bool = False
+    offered: OfferedTool | None = None
 
 
 class CallRow(CallFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other

@@ -202,6 +202,10 @@ class AgentSpec:
         spec = self.tools.get(tool)
         return "" if spec is None else spec.definition
 
+    def offering(self, offered_tools: Mapping[str, ToolSpec]) -> AgentSpec:
+        """Return the spec with tools of toolsets; a tool of the agent's own has precedence."""
+        return attrs.evolve(self, tools={**offered_tools, **self.tools})
+
     def acting(self, key: str | None) -> AgentSpec:
         """Return the spec of the agent that acts in a run of this agent; None: this agent."""
         return self if key is None else self.graph.get(key, self)

@@ -17,6 +17,7 @@ import msgspec
 from ..contract.codec import failure_text
 from ..contract.decisions import Decision, Ticket
 from ..contract.inference import RequestChanges
+from ..contract.offered import OfferedTool
 from ..contract.phases import Phase
 from ..contract.plain import JSONObject, JSONValue
 from ..state.snapshot import EMPTY, StateSnapshot
@@ -93,6 +94,8 @@ class StartCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     With a `child_run` the work is that run's: start it if it does not exist, and report it as it is seen. Answers: any
     number of `ChildSeen`, the last with an outcome, or `CallRaised`. Always durable. `known_tickets`: The child's
     tickets that this run has mirrors of, which are reported also when they are closed.
+
+    `offered`: the tool of a toolset, as the call's row has it.
     """
 
     call_id: str
@@ -103,6 +106,7 @@ class StartCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     state: StateSnapshot = EMPTY
     child_run: str | None = None
     known_tickets: tuple[str, ...] = ()
+    offered: OfferedTool | None = None
     durable: bool = True
 
 

@@ -13,6 +13,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from greenroom.actors.abc import Model as Model
+from greenroom.actors.abc import Toolset as Toolset
 from greenroom.actors.abc import ModelDelta as ModelDelta
 from greenroom.actors.abc import ModelEvent as ModelEvent
 from greenroom.actors.abc import CallDelta as CallDelta
@@ -272,6 +273,7 @@ __all__ = [
     "ToolDefinitionError",
     "ToolError",
     "ToolInfo",
+    "Toolset",
     "Trip",
     "UnknownAgent",
     "UnknownRun",
