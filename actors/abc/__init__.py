@@ -5,7 +5,6 @@ from .model import CallDelta, Model, ModelDelta, ModelEvent, ReasoningDelta, Tex
 from .notifier import Notifier
 from .run_store import Pruned, RunStore, StoreStatistics
 from .store import Store
-from .toolset import Toolset
 
 __all__ = [
     "CallDelta",
@@ -20,6 +19,5 @@ __all__ = [
     "Store",
     "StoreStatistics",
     "TextDelta",
-    "Toolset",
     "UsageReport",
 ]

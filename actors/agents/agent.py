@@ -9,7 +9,7 @@ import attrs
 
 from greenroom.supervision.fields import did_you_mean
 
-from ..abc import Model, Toolset
+from ..abc import Model
 from ..contract.decisions import Decision, Ticket
 from ..contract.ids import AGENT_KEYS, content_digest, is_agent_key
 from ..contract.messages import ToolInfo
@@ -32,6 +32,7 @@ from ..tools.agent_tool import AgentTool, AgentToolOptions, ChildAgent, agent_to
 from ..tools.background import built_in
 from ..tools.definition import Tool
 from ..tools.marks import definition_mark
+from ..tools.toolset import Toolset
 from .checks import (
     check_choice,
     check_denial,

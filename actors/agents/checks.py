@@ -12,13 +12,13 @@ import attrs
 
 from greenroom.supervision.fields import did_you_mean
 
-from ..abc import Toolset
 from ..contract.ids import content_digest
 from ..contract.sizes import VALUE_LIMIT, too_large
 from ..contract.stop import StopCondition, StopOnTool
 from ..errors import AgentDefinitionError
 from ..tools.background import built_in
 from ..tools.definition import Tool
+from ..tools.toolset import Toolset
 from .handoff import Handoff, fault_of
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Literal, Required, TypedDict
 
-from ..abc import Model, Toolset
+from ..abc import Model
 from ..contract.decisions import Decision, Ticket
 from ..contract.facts import CallFacts, FinalOutput
 from ..contract.plain import JSONObject
@@ -17,6 +17,7 @@ from ..plugins.plugin import Plugin
 from ..state.keys import StateKey
 from ..tools.agent_tool import ChildAgent
 from ..tools.definition import Tool
+from ..tools.toolset import Toolset
 from .handoff import Handoff
 
 if TYPE_CHECKING:

@@ -17,12 +17,11 @@ from .decisions import Command, CommandResult, Decision, InboxItem, Ticket
 from .inference import Inference, RequestChanges
 from .lifecycle import STATUS, RunStatus, Stage, Termination
 from .messages import CallRequest, FinishReason, Message, Usage
-from .offered import OfferedTool
 from .parts import Part
 from .phases import RunPosition
 from .plain import JSONObject, JSONValue
 from .row_forms import Fields, Value
-from .spec import Execution
+from .spec import Execution, OfferedTool
 from .state import Batch, StateWrite
 from .tasks import TaskRow, UnknownCause
 

@@ -13,9 +13,11 @@ import attrs
 from ..errors import UsageError
 from .converters import converter
 from .decisions import Decision, Ticket
+from .json_schema import schema_fault
 from .phases import Phase
 from .plain import JSONObject, JSONValue
 from .policies import DEFAULTS, Policies
+from .row_forms import Value
 from .state import Keys
 from .stop import MaxRounds, StopCondition
 
@@ -126,6 +128,56 @@ class ToolSpec:
     bodiless: bool = False
     definition: str = ""
     check: Callable[[JSONObject], str | None] = lambda _: None
+
+
+class OfferedTool(Value, frozen=True, kw_only=True):
+    """A tool of a toolset, as the answer of a model that called the tool brought it.
+
+    A tool of a toolset is in no `AgentSpec`: toolsets are asked in each step. The row of the call keeps what the engine
+    has to know of the tool, so recovery, replay and the judge of decisions need no toolset.
+
+    Attributes:
+        toolset: its name.
+        schema: JSON Schema of the arguments.
+        definition: digest of the tool's definition.
+
+    The other attributes are those of `ToolSpec`.
+    """
+
+    name: str
+    toolset: str
+    schema: JSONObject
+    definition: str
+    effect: str = "read"
+    replay_safe: bool = False
+    gate: GateKind = "never"
+    concurrency: Concurrency = "shared"
+    fatal: bool = False
+    grace: float = 5.0
+    on_conflict: Literal["keep", "retry"] = "keep"
+    guarded: bool = False
+
+    @property
+    def spec(self) -> ToolSpec:
+        """The tool as the engine sees it."""
+        return ToolSpec(
+            name=self.name,
+            effect=self.effect,
+            replay_safe=self.replay_safe,
+            gate=self.gate,
+            concurrency=self.concurrency,
+            fatal=self.fatal,
+            grace=self.grace,
+            on_conflict=self.on_conflict,
+            guarded=self.guarded,
+            definition=self.definition,
+            check=self.check,
+        )
+
+    def check(self, arguments: JSONObject) -> str | None:
+        """Return None, or the fault of the arguments with its path. Pure."""
+        fault = schema_fault(self.schema, arguments)
+        return None if fault is None else f"Invalid arguments: {fault}."
 
 
 @attrs.frozen(kw_only=True)

@@ -17,9 +17,9 @@ import msgspec
 from ..contract.codec import failure_text
 from ..contract.decisions import Decision, Ticket
 from ..contract.inference import RequestChanges
-from ..contract.offered import OfferedTool
 from ..contract.phases import Phase
 from ..contract.plain import JSONObject, JSONValue
+from ..contract.spec import OfferedTool
 from ..state.snapshot import EMPTY, StateSnapshot
 
 

@@ -15,9 +15,9 @@ from ..contract.ids import fingerprint, is_reserved
 from ..contract.inference import Inference
 from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.messages import CallRequest, Message, ModelResponse, Producer
-from ..contract.offered import OfferedTool
 from ..contract.phases import AFTER_INFERENCE, INFERENCE
 from ..contract.rows import CallRow
+from ..contract.spec import OfferedTool
 from .asking import continue_truncated, is_truncated
 from .budgets import spend_on_request
 from .inputs import ONE_REQUEST, ModelAnswered, ModelCut, ModelStreamed

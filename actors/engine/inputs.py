@@ -17,10 +17,10 @@ from ..contract.guardrails import Tripped
 from ..contract.inference import RequestChanges
 from ..contract.lifecycle import RunStatus, Stage
 from ..contract.messages import ModelResponse, Usage
-from ..contract.offered import OfferedTool
 from ..contract.parts import Part
 from ..contract.phases import Phase
 from ..contract.plain import JSONObject, JSONValue
+from ..contract.spec import OfferedTool
 from ..contract.state import Batch, Keys, StateWrite
 
 ONE_REQUEST: Final = Usage(requests=1)

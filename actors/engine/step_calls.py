@@ -28,9 +28,8 @@ from immutables import Map
 from ..contract.calls import CallPosition
 from ..contract.decisions import Ticket, supplies_result
 from ..contract.lifecycle import APPLYING_EFFECTS
-from ..contract.offered import OfferedTool
 from ..contract.rows import CallRow
-from ..contract.spec import HANDOFF, AgentSpec, ToolSpec
+from ..contract.spec import HANDOFF, AgentSpec, OfferedTool, ToolSpec
 
 _POSITIONS: Final = len(CallPosition)
 BEGUN: Final = 1 << _POSITIONS

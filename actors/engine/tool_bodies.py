@@ -236,7 +236,7 @@ def _suspended(builder: StepBuilder, call: CallRow, message: CallSuspended) -> N
     text = f"the tool {call.tool} of {call.call_id} was {call.definition} when it was called, and is {definition} now"
     builder.emit("run.degraded", ev.RunDegraded(reason="tool_changed", detail=text))
     mark = fingerprint(builder.spec.key, call.tool, call.arguments, definition)
-    changed = builder.put(
+    call = builder.put(
         call, offered=message.offered, definition=definition, fingerprint=mark, decision=None, body_question=False
     )
-    open_ticket(builder, changed, message.suspend)
+    open_ticket(builder, call, message.suspend)

@@ -28,12 +28,12 @@ from ..contract.codec import failure_text, normalise_result
 from ..contract.decisions import Suspend
 from ..contract.facts import CallFacts
 from ..contract.ids import body_error_id
-from ..contract.offered import OfferedTool
 from ..contract.parts import InvalidPart
 from ..contract.phases import Phase
 from ..contract.plain import JSONObject, JSONValue
 from ..contract.rows import CallRow, RunInfo, RunRow
 from ..contract.sizes import TooLarge
+from ..contract.spec import OfferedTool
 from ..contract.state import Keys
 from ..engine.effects import StartCall, StartTask
 from ..engine.inputs import CallRaised, CallSuspended, Input, ResultRefused

@@ -133,14 +133,16 @@ class ModelCall:
         if self.run.part_bytes.needed:
             history = [*await self.run.part_bytes.filled(history)]
         run_id, name = self.run.info.run_id, model.name
-        offered: tuple[ToolInfo, ...] = ()
+        more_tools: tuple[ToolInfo, ...] = ()
         if self.agent.toolsets:
             self.tools = await tools_of_step(self.run, self.agent, self.state)
-            offered = self.tools.infos
+            more_tools = self.tools.infos
             if self.tools.unavailable is not None:
                 failure = self._failure(UNAVAILABLE, self.tools.unavailable)
                 return msgspec.structs.replace(failure, refused=True)
-        request = model_request(self.agent, run_id, self.effect, history, model=name, native=native, offered=offered)
+        request = model_request(
+            self.agent, run_id, self.effect, history, model=name, native=native, offered=offered_tools
+        )
         self.model, self.scope, child.at_deadline = name, child.scope, self._silent
         first = self.agent.spec.policies.idle.first
         self.scope.deadline = math.inf if first is None else trio.current_time() + first
@@ -229,8 +231,8 @@ class ModelCall:
     def _answered(self, response: ModelResponse) -> Input:
         try:
             answer = response_of(response)
-            offered = () if self.tools is None else self.tools.offered([call.tool for call in answer.calls])
-            return ModelAnswered(message_id=self.effect.message_id, response=answer, offered=offered)
+            offered_tools = () if self.tools is None else self.tools.offered([call.tool for call in answer.calls])
+            return ModelAnswered(message_id=self.effect.message_id, response=answer, offered=offered_tools)
         except InvalidValue as error:
             self.tell(error)
             return self._failure("provider", f"the model's answer cannot be used: {error}", usage=response)

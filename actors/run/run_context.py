@@ -79,9 +79,9 @@ class RunContext:
 
     def tool(self, agent: Agent[object], name: str) -> Tool[..., object] | None:
         """Return a tool of an agent, or of its toolsets in the newest step; None if it is not here."""
-        tool, kept = agent.tool(name), self.step_tools
-        if tool is None and kept is not None and kept.agent == agent.key:
-            return kept.tools.get(name)
+        tool, newest = agent.tool(name), self.step_tools
+        if tool is None and newest is not None and newest.agent == agent.key:
+            return newest.tools.get(name)
         return tool
 
     def models_for(self, agent: Agent[object]) -> HookModels:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import partial
 
 from ..agents.agent import Agent
-from ..contract.offered import OfferedTool
 from ..contract.phases import Phase
+from ..contract.spec import OfferedTool
 from ..engine.effects import RunPhase
 from ..engine.state import RunState
 from ..plugins.contexts import PhaseContext
@@ -35,9 +35,9 @@ async def ask_for_step(
 
 async def tools_of_step(run: RunContext, agent: Agent[object], state: RunState) -> StepTools:
     """Return the tools for a request of the run's newest step; the toolsets are asked only if nobody here has."""
-    kept, step = run.step_tools, state.row.step
-    if kept is not None and (kept.agent, kept.step) == (agent.key, step):
-        return kept
+    newest, step = run.step_tools, state.row.step
+    if newest is not None and (newest.agent, newest.step) == (agent.key, step):
+        return newest
     history = await run.history_for(state)
     effect = RunPhase(phase=Phase.BEFORE_INFERENCE, step=step, state=state.snapshot)
     request = hook_request(effect, state, agent, run.deps, history, models=run.models_for(agent))
@@ -54,8 +54,8 @@ async def tool_of_call(run: RunContext, agent: Agent[object], offered: OfferedTo
         return tool
     answer = await find_tool(agent, offered, run.info, opened=run.services.models.opened)
     if isinstance(answer, Tool):
-        kept = run.step_tools
-        others = kept.tools if kept is not None and kept.agent == agent.key else {}
+        newest = run.step_tools
+        others = newest.tools if newest is not None and newest.agent == agent.key else {}
         # step 0, so that a request of the step asks for all of its tools
         run.step_tools = StepTools(agent=agent.key, step=0, tools={**others, offered.name: answer})
     return answer

@@ -17,8 +17,9 @@ import trio
 
 from greenroom.supervision import ActorContext, cleanup, failure_of
 
-from ..abc import Model, Toolset
+from ..abc import Model
 from ..models import ModelFactory, resolve_model
+from ..tools.toolset import Toolset
 from .breakers import Breakers
 from .error_log import MODEL, ErrorLog
 

@@ -18,12 +18,11 @@ import trio
 
 from greenroom.supervision import Raised, Returned
 
-from ..abc import Toolset
 from ..agents.agent import Agent
 from ..agents.handoff import Handoff
 from ..contract.messages import ToolInfo
-from ..contract.offered import OfferedTool
 from ..contract.rows import RunInfo
+from ..contract.spec import OfferedTool
 from ..engine.inputs import ToolsetFault
 from ..errors import ToolDefinitionError
 from ..plugins.contexts import PhaseContext
@@ -33,6 +32,7 @@ from ..tools.agent_tool import AgentTool
 from ..tools.definition import Tool
 from ..tools.invoke import shown_text
 from ..tools.marks import definition_mark
+from ..tools.toolset import Toolset
 from .calls import Late, call_user, together
 from .hook_deadlines import HookDeadlines
 
@@ -141,12 +141,12 @@ async def find_tool(
     toolset = next((one for one in agent.toolsets if one.name == offered.toolset), None)
     if toolset is None:
         return None
-    there = toolset
+    owner = toolset
 
     async def find() -> Tool[..., object] | None:
-        await opened(there)
-        tool = await there.find(info, offered.name)
-        _check_answer(there, [] if tool is None else [tool])
+        await opened(owner)
+        tool = await owner.find(info, offered.name)
+        _check_answer(owner, [] if tool is None else [tool])
         return tool
 
     match await call_user(find, limit=LIMIT):
@@ -217,22 +217,22 @@ def _taken(toolset: Toolset, tool: Tool[..., object], owners: Mapping[str, str])
 
 
 @attrs.frozen
-class _Facts:
+class _ToolFacts:
     """The facts of a tool that take time to find out: a toolset returns the same tools in each step."""
 
     schema_size: int
     definition: str
 
 
-_facts: Final[WeakKeyDictionary[Tool[..., object], _Facts]] = WeakKeyDictionary()
+_facts: Final[WeakKeyDictionary[Tool[..., object], _ToolFacts]] = WeakKeyDictionary()
 _cut: Final[WeakKeyDictionary[Tool[..., object], Tool[..., object]]] = WeakKeyDictionary()
 """A tool with a long description -> the same tool with its head."""
 
 
-def _facts_of(tool: Tool[..., object]) -> _Facts:
+def _facts_of(tool: Tool[..., object]) -> _ToolFacts:
     facts = _facts.get(tool)
     if facts is None:
-        facts = _facts[tool] = _Facts(len(msgspec.json.encode(tool.schema)), definition_mark(tool))
+        facts = _facts[tool] = _ToolFacts(len(msgspec.json.encode(tool.schema)), definition_mark(tool))
     return facts
 
 

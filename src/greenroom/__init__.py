@@ -13,7 +13,6 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from greenroom.actors.abc import Model as Model
-from greenroom.actors.abc import Toolset as Toolset
 from greenroom.actors.abc import ModelDelta as ModelDelta
 from greenroom.actors.abc import ModelEvent as ModelEvent
 from greenroom.actors.abc import CallDelta as CallDelta
@@ -146,6 +145,7 @@ from greenroom.actors.tools.context import SyncToolContext as SyncToolContext
 from greenroom.actors.tools.context import ToolContext as ToolContext
 from greenroom.actors.tools.definition import Tool as Tool
 from greenroom.actors.tools.definition import tool as tool
+from greenroom.actors.tools.toolset import Toolset as Toolset
 from greenroom.supervision.public import publish as _publish
 
 __version__ = "0.1.0"

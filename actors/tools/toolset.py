@@ -5,12 +5,11 @@ from __future__ import annotations
 import abc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from ..contract.rows import RunInfo
-    from ..plugins.contexts import PhaseContext
-    from ..tools.definition import Tool
+from ..contract.rows import RunInfo
+from ..plugins.contexts import PhaseContext
+from .definition import Tool
 
 
 class Toolset(abc.ABC):
@@ -29,7 +28,7 @@ class Toolset(abc.ABC):
     on_unavailable: Literal["skip", "fail"] = "skip"
 
     @abc.abstractmethod
-    async def tools(self, ctx: PhaseContext) -> Sequence[Tool[..., object]]:
+    async def tools(self, ctx: PhaseContext[Any]) -> Sequence[Tool[..., object]]:
         """Return the tools for one step of one run, at most 2,000.
 
         Called after the before_inference hooks, concurrently with the other toolsets of the agent, for at most 30 s. A
