@@ -140,9 +140,7 @@ class ModelCall:
             if self.tools.unavailable is not None:
                 failure = self._failure(UNAVAILABLE, self.tools.unavailable)
                 return msgspec.structs.replace(failure, refused=True)
-        request = model_request(
-            self.agent, run_id, self.effect, history, model=name, native=native, offered=offered_tools
-        )
+        request = model_request(self.agent, run_id, self.effect, history, model=name, native=native, offered=more_tools)
         self.model, self.scope, child.at_deadline = name, child.scope, self._silent
         first = self.agent.spec.policies.idle.first
         self.scope.deadline = math.inf if first is None else trio.current_time() + first
