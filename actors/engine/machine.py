@@ -68,7 +68,7 @@ from .inputs import (
 from .judged import guards_done
 from .nested import nested_said
 from .phases import phase_done
-from .preparing import admit, prepared
+from .preparing import begin
 from .recovery import activate
 from .reports import body_reported
 from .state import RunState, StepBuilder, Transition
@@ -92,11 +92,7 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
     Raises:
         IllegalTransition: a bug of the engine: the tables do not allow the move.
     """
-    if state.row.agent is not None:
-        spec = spec.acting(state.row.agent)
-    if state.calls.all:
-        spec = state.calls.joined(spec)
-    builder = StepBuilder(spec, state, now)
+    builder = StepBuilder(state.calls.joined(spec.acting(state.row.agent)), state, now)
     if state.row.position is ENDED:
         return builder.build()
     match message:  # the most frequent inputs come first
@@ -122,10 +118,8 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
         case ChildSeen():
             child_seen(builder, message)
             continue_run(builder)
-        case Admit():
-            admit(builder, message)
-        case Prepared():
-            prepared(builder, message)
+        case Admit() | Prepared():
+            begin(builder, message)
         case GuardsDone():
             guards_done(builder, message)
         case SpawnAsked() | CancelAsked() | TasksAsked() | TaskStopped():
