@@ -18,13 +18,13 @@ from ..contract.ids import body_error_id, child_run_id, fingerprint
 from ..contract.phases import TOOLS, Phase
 from ..contract.rows import CallRow
 from ..contract.spec import ExecutionMode, ToolSpec
+from .body_inputs import CallPrinted, CallProgressed, CallRaised, CallReturned, CallSuspended, FromBody, ResultRefused
 from .budgets import may_begin_body, spend_all
 from .denials import doubted
 from .effects import RunPhase, StartCall
 from .gates import ask_gates, asks_gates
 from .guardrails import refuse_result
 from .handoffs import begin_handoff, carry_out, without_handoffs
-from .inputs import CallPrinted, CallProgressed, CallRaised, CallReturned, CallSuspended, FromBody, ResultRefused
 from .nested import begin_nested, parent_said
 from .reports import discard_spoken
 from .state import StepBuilder
