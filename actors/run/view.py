@@ -121,8 +121,7 @@ def view_steps(
     tickets = () if row.status is DONE else (yield from ticket_steps(record, redactor))
     redactor = redactor.within(info.workspace)
     messages = list(thread)
-    sure = row.inference is None or not row.inference.unsure
-    if row.draft is not None and sure:
+    if row.draft is not None and (row.inference is None or not row.inference.unsure):
         messages.append(row.draft)
         messages += [
             Message(
