@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
+import msgspec
+
 from . import events as ev
 from .payloads import FOREIGN_TEXT, Payload
 
@@ -57,7 +59,7 @@ class ValidationFailed(Payload, frozen=True, kw_only=True):
     at most 300 characters.
     """
 
-    source: Annotated[str, FOREIGN_TEXT]
+    source: Annotated[str, FOREIGN_TEXT] = msgspec.field(name="source")
     line: int
     rule: Annotated[str, FOREIGN_TEXT]
     sample: Annotated[str, FOREIGN_TEXT] = ""
