@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from ..contract.artifacts import Artifact
 from ..contract.calls import CallStatus
 from ..contract.decisions import InboxItem, Suspend, Ticket, Verdict
 from ..contract.guardrails import Tripped
@@ -21,6 +22,7 @@ from ..contract.parts import Part
 from ..contract.phases import Phase
 from ..contract.plain import JSONObject, JSONValue
 from ..contract.state import Batch, Keys, StateWrite
+from .report_inputs import BodyNoted, BodySaved, BodySpoke
 
 ONE_REQUEST: Final = Usage(requests=1)
 """Usage of a request about which nothing else is known."""
@@ -47,6 +49,24 @@ class Admit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
 
     state: tuple[StateWrite, ...] | None = None
+
+
+class Prepared(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The run was prepared, or cannot be.
+
+    Attributes:
+        facts: about what was prepared, for `run.started`.
+        doubts: (reason, sentence) of what is doubtful.
+        code: The code of the failure that ends the run; None: the run can work.
+        text: The failure, for people.
+        error_id: of a failure of user code: the id of its log line.
+    """
+
+    facts: JSONObject = msgspec.field(default_factory=dict)
+    doubts: tuple[tuple[str, str], ...] = ()
+    code: str | None = None
+    text: str = ""
+    error_id: str | None = None
 
 
 class Overruled(msgspec.Struct, frozen=True, kw_only=True):
@@ -305,61 +325,6 @@ FromBody = CallSuspended | CallReturned | CallRaised | ResultRefused | CallProgr
 """The inputs of running bodies, but for their reports."""
 
 
-class BodySpoke(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A body says something: more text of a message (coalesced), or all of it.
-
-    Attributes:
-        call_id, attempt: the body.
-        number: The number of the message among those of this attempt, from 1.
-        text, reasoning: more streamed text; an empty string means no new text of that kind.
-        index, reasoning_index: The number of such a delta among those of the message, from 0.
-        whole: all of the message, which is complete now; None: it is not.
-        ask: number of the request, for its answer; 0: the body awaits none.
-    """
-
-    call_id: str
-    attempt: int
-    number: int
-    text: str = ""
-    reasoning: str = ""
-    index: int = 0
-    reasoning_index: int = 0
-    whole: str | None = None
-    ask: int = 0
-
-
-class BodyNoted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A body notes an event of its own.
-
-    Attributes:
-        call_id, attempt: the body.
-        type: a key of `NOTES`.
-        payload: the fields of the event, as JSON, without the call's id.
-        parts: images and files that belong to the event, with their bytes, which join the thread.
-        ask: number of the request, for its answer.
-    """
-
-    call_id: str
-    attempt: int
-    type: str
-    payload: JSONObject
-    parts: tuple[Part, ...] = ()
-    ask: int = 0
-
-
-class BodySaved(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A body keeps a memo (JSON) for the next attempt. `ask`: number of the request, for its answer."""
-
-    call_id: str
-    attempt: int
-    memo: JSONValue
-    ask: int = 0
-
-
-BodyReport = BodySpoke | BodyNoted | BodySaved
-"""The reports of running bodies."""
-
-
 class ChildOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How a child run ended, and what its call comes to.
 
@@ -493,6 +458,21 @@ class NestedEnded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     large: bool = False
 
 
+class PublishAsked(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A body publishes an artifact.
+
+    Attributes:
+        ask: number of the request, for its answer.
+        call_id, attempt: the call whose body asks.
+        artifact: The artifact without an id; with its bytes, if the store is to keep them.
+    """
+
+    ask: int
+    call_id: str
+    attempt: int
+    artifact: Artifact
+
+
 class TaskStopped(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The body of a cancelled task has ended without a result, or has overrun its grace."""
 
@@ -561,6 +541,7 @@ class FailUnrecoverable(msgspec.Struct, frozen=True, kw_only=True):
 Input = (
     Activate
     | Admit
+    | Prepared
     | PhaseDone
     | ModelStreamed
     | ModelAnswered
@@ -580,6 +561,7 @@ Input = (
     | SpawnAsked
     | CancelAsked
     | TasksAsked
+    | PublishAsked
     | TaskStopped
     | NestedCalled
     | NestedDropped
