@@ -13,7 +13,7 @@ import attrs
 from ..errors import UsageError
 from .converters import converter
 from .decisions import Decision, Ticket
-from .json_schema import schema_fault
+from .json_schema.faults import schema_fault
 from .phases import Phase
 from .plain import JSONObject, JSONValue
 from .policies import DEFAULTS, Policies

@@ -40,7 +40,7 @@ async def tools_of_step(run: RunContext, agent: Agent[object], state: RunState) 
         return newest
     history = await run.history_for(state)
     effect = RunPhase(phase=Phase.BEFORE_INFERENCE, step=step, state=state.snapshot)
-    request = hook_request(effect, state, agent, run.deps, history, models=run.models_for(agent))
+    request = hook_request(effect, state, agent, run, history)
     return await ask_for_step(run, agent, request.context(State(state.snapshot, agent.spec.keys), ()), None)
 
 
