@@ -238,6 +238,35 @@ async def test_a_thread_stays_at_its_place(autojump_clock):
         assert (await again.result()).output == "done"  # the same start again returns its run
 
 
+async def test_a_question_about_a_changed_tool_is_asked_again_at_the_place(autojump_clock):
+    """The process that is asked has the newer tool and not the place of the run, so another one asks people again."""
+
+    @gr.tool(name="ask", needs_approval=True)
+    async def asks_more(loudly: bool = False) -> str:
+        """Ask."""
+        return "yes"
+
+    newer = agent([call("ask", id="c1")], "done", tools=[asks_more])
+    async with cluster() as shared:
+        script = [call("ask", id="c1")], "done"
+        a = await shared.open(worker(*script), workspaces=shop("a"))
+        run = await a.start("helper", "hi", run_id="r1", workspace="shop")
+        old = (await run.wait()).tickets[0]
+        await shared.close(a)
+        b, c = await shared.open(newer), await shared.open(newer, workspaces=shop("a"))
+        await trio.sleep(5)
+        run = await b.get("r1")
+        result = await run.decide(old.approve())
+        assert result.code == "fingerprint_mismatch"
+        await until(lambda: live(c) == 1)
+        await trio.sleep(1)
+        assert live(b) == 0
+        (new,) = (await run.wait()).tickets
+        assert new.replaces == old.ticket_id
+        assert (await run.decide(new.approve())).status == "accepted"
+        assert (await run.result()).output == "done"
+
+
 @pytest.mark.rule("L-138")
 async def test_a_run_is_offline_if_no_process_has_both_its_agent_and_its_place(autojump_clock):
     async with cluster() as shared:
