@@ -90,8 +90,6 @@ def _noted(builder: StepBuilder, call: CallRow, report: BodyNoted) -> None:
     kind = NOTES[report.type]
     own = {"callId": call.call_id} if "call_id" in kind.__struct_fields__ else {}
     builder.emit(report.type, msgspec.convert({**report.payload, **own}, kind))
-    if report.parts:
-        builder.bring(report.parts)
 
 
 def discard_spoken(builder: StepBuilder, call: CallRow, why: str = BODY_ENDED) -> CallRow:
