@@ -181,6 +181,27 @@ COMMANDS: Final[Mapping[str, CommandLine]] = {
   greenroom demo --resume               continues the newest unfinished run
   greenroom demo --model openai:qwen3 --base-url http://127.0.0.1:8080/v1      a real model in place of the function
 """),
+    "diff": _command(
+        "changes:diff", "show what a run proposes to change",
+        "Show the difference that waits for a decision, or else the newest one of the run.",
+        RUN_ID, option("--json", "one JSON object"), WHERE,
+        examples="""\
+  greenroom diff run_4f1c
+  greenroom diff run_4f1c --url http://127.0.0.1:8765 --token-file token
+"""),
+    "apply": _command(
+        "changes:apply", "apply what a run proposes to change",
+        "Show the proposal that waits for a decision, and approve that it is applied, or only some of its files; the "
+        "others stay pending.",
+        RUN_ID,
+        option("paths PATH", "only these files of the proposal (default: all)", nargs="*"),
+        option("--yes", "do not ask for confirmation"),
+        option("--reason TEXT", LOG_REASON),
+        *DECIDED,
+        examples="""\
+  greenroom apply run_4f1c                     shows the difference, then asks
+  greenroom apply run_4f1c README.md --yes     one file of it, without asking
+"""),
     "runs": _command(
         "inspect:runs", "list runs, newest first or longest wait first",
         "List the runs of a database with their titles and questions, also while a process has the database open.",

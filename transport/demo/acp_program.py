@@ -40,11 +40,11 @@ _NO_JSON, _INVALID_REQUEST, _NO_METHOD, _BAD_PARAMS = -32700, -32600, -32601, -3
 """Codes of errors in JSON-RPC."""
 
 
-class Stopped(Exception):
+class PromptCancelled(Exception):
     """The client has cancelled the prompt."""
 
 
-class Refused(Exception):
+class BadRequest(Exception):
     """A request gets an error: code and text."""
 
 
@@ -81,7 +81,7 @@ class Wire:
         return message
 
 
-class Agent:
+class DemoProgram:
     """The sessions, and the work for one prompt at a time."""
 
     def __init__(self, pace: float) -> None:
@@ -108,7 +108,7 @@ class Agent:
             return
         try:
             self._wire.send(id=message["id"], result=self._answer(method, params))
-        except Refused as refused:
+        except BadRequest as refused:
             code, text = refused.args
             self._wire.send(id=message["id"], error={"code": code, "message": text})
 
@@ -116,7 +116,7 @@ class Agent:
         """Return the result of a request.
 
         Raises:
-            Refused: The request gets an error.
+            BadRequest: The request gets an error.
         """
         match method:
             case "initialize":
@@ -131,14 +131,14 @@ class Agent:
             case "session/new":
                 folder = Path(str(params.get("cwd", "")))
                 if not folder.is_absolute() or not folder.is_dir():
-                    raise Refused(_BAD_PARAMS, f"cwd is not the absolute path of a folder: {folder}")
+                    raise BadRequest(_BAD_PARAMS, f"cwd is not the absolute path of a folder: {folder}")
                 session = self._number("session")
                 self._folders[session] = folder
                 return {"sessionId": session}
             case "session/prompt":
                 return {"stopReason": self._prompted(params)}
             case _:
-                raise Refused(_NO_METHOD, f"{method} is not supported")
+                raise BadRequest(_NO_METHOD, f"{method} is not supported")
 
     def _number(self, kind: str) -> str:
         self._numbers += 1
@@ -150,14 +150,14 @@ class Agent:
         """Work for one prompt and return why the work ended."""
         session = str(params.get("sessionId", ""))
         if session not in self._folders:
-            raise Refused(_BAD_PARAMS, f"there is no session {session}")
+            raise BadRequest(_BAD_PARAMS, f"there is no session {session}")
         if self._working:
-            raise Refused(_INVALID_REQUEST, "a prompt is being worked on; wait for its end or cancel it")
+            raise BadRequest(_INVALID_REQUEST, "a prompt is being worked on; wait for its end or cancel it")
         text = "\n".join(part.get("text", "") for part in params.get("prompt", ()) if part.get("type") == "text")
         self._working, self._stopped = session, False
         try:
             self._work(self._folders[session], text)
-        except Stopped:
+        except PromptCancelled:
             return "cancelled"
         finally:
             self._working = ""
@@ -194,9 +194,9 @@ class Agent:
         self._says("Then I count its lines.")
         argv = ["wc", "-l", "--", *files]
         call, command = self._number("call"), shlex.join(argv)
-        begun = {"toolCallId": call, "title": command, "kind": "execute", "rawInput": {"command": command}}
-        self._update("tool_call", status="pending", **begun)
-        if not self._allowed(begun):
+        facts = {"toolCallId": call, "title": command, "kind": "execute", "rawInput": {"command": command}}
+        self._update("tool_call", status="pending", **facts)
+        if not self._allowed(facts):
             self._update("tool_call_update", toolCallId=call, status="failed", rawOutput="The command was refused.")
             return None
         self._update("tool_call_update", toolCallId=call, status="in_progress")
@@ -205,22 +205,21 @@ class Agent:
             try:
                 while process.poll() is None:
                     self._rest(POLL)
-            except BaseException:
+            finally:
                 process.kill()
-                raise
             output = process.stdout.read().decode(errors="replace") if process.stdout else ""
         content = [{"type": "content", "content": {"type": "text", "text": output}}]
-        ended = "completed" if process.returncode == 0 else "failed"
-        self._update("tool_call_update", toolCallId=call, status=ended, content=content)
+        status = "completed" if process.returncode == 0 else "failed"
+        self._update("tool_call_update", toolCallId=call, status=status, content=content)
         return output
 
     def _write(self, path: Path, text: str) -> None:
         """Ask for the page and write it."""
         call, before = self._number("call"), _text(path)
         difference = {"type": "diff", "path": str(path), "oldText": before, "newText": text}
-        begun = {"toolCallId": call, "title": f"Write {path.name}", "kind": "edit", "content": [difference]}
-        self._update("tool_call", status="pending", **begun)
-        if not self._allowed(begun):
+        facts = {"toolCallId": call, "title": f"Write {path.name}", "kind": "edit", "content": [difference]}
+        self._update("tool_call", status="pending", **facts)
+        if not self._allowed(facts):
             self._update("tool_call_update", toolCallId=call, status="failed")
             self._says(f"Nothing was written: {path.name} was refused.")
             return
@@ -238,7 +237,7 @@ class Agent:
         """Ask whether a call may run.
 
         Raises:
-            Stopped: The client has cancelled the prompt.
+            PromptCancelled: The client has cancelled the prompt.
         """
         request = self._number("question")
         params = {"sessionId": self._working, "toolCall": call, "options": list(OPTIONS)}
@@ -250,20 +249,20 @@ class Agent:
             self._take(message)
         outcome = (message.get("result") or {}).get("outcome") or {}
         if self._stopped or outcome.get("outcome") == "cancelled":
-            raise Stopped
+            raise PromptCancelled
         return outcome.get("optionId") in ("always", "once")
 
     def _rest(self, seconds: float) -> None:
         """Wait, and take what the client sends meanwhile.
 
         Raises:
-            Stopped: The client has cancelled the prompt.
+            PromptCancelled: The client has cancelled the prompt.
         """
         end = time.monotonic() + seconds
         while not self._stopped and (message := self._wire.next(max(0.0, end - time.monotonic()))) is not None:
             self._take(message)
         if self._stopped:
-            raise Stopped
+            raise PromptCancelled
 
     def _update(self, kind: str, /, **fields: Any) -> None:
         params = {"sessionId": self._working, "update": {"sessionUpdate": kind, **fields}}
@@ -300,7 +299,7 @@ def main() -> None:
     """Run the program."""
     parser = argparse.ArgumentParser(description="A small agent behind the Agent Client Protocol.")
     parser.add_argument("--pace", type=float, default=0.0, help="seconds that each piece of work takes")
-    Agent(parser.parse_args().pace).serve()
+    DemoProgram(parser.parse_args().pace).serve()
 
 
 if __name__ == "__main__":
