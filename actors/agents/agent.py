@@ -35,6 +35,7 @@ from ..tools.marks import definition_mark
 from .checks import (
     check_choice,
     check_denial,
+    check_needed_plugins,
     check_settings,
     check_stop,
     check_text,
@@ -292,6 +293,7 @@ class Agent(Generic[T_co, Deps]):
         _check_parts(self)
         _check_guardrails(self)
         check_plugins(f"agent {self.key!r}", self.plugins)
+        check_needed_plugins(f"agent {self.key!r}", self.tools, [*map(name_of, self.plugins)])
         _check_deps(self)
         policies = gathered(f"agent {self.key!r}", self.plugins)
         check_prices(self, policies)
