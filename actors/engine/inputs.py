@@ -21,7 +21,9 @@ from ..contract.messages import ModelResponse, Usage
 from ..contract.parts import Part
 from ..contract.phases import Phase
 from ..contract.plain import JSONObject, JSONValue
+from ..contract.spec import OfferedTool
 from ..contract.state import Batch, Keys, StateWrite
+from .report_inputs import BodyNoted, BodySaved, BodySpoke
 
 ONE_REQUEST: Final = Usage(requests=1)
 """Usage of a request about which nothing else is known."""
@@ -114,6 +116,14 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     model: str = ""
 
 
+class ToolsetFault(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A toolset failed, or one of its tools has a name that is taken. Reported once per run and mark."""
+
+    mark: str
+    reason: Literal["toolset_unavailable", "tool_name_taken"]
+    detail: str
+
+
 class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
     """The hooks of a phase have answered.
 
@@ -137,6 +147,8 @@ class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
         doubt: The failure of the tool's own predicate at tool_gate; so a person is asked.
         disabled: True if tool_gate found the tool not enabled any more.
         enabled_faults: is_enabled predicates that failed, and how.
+        toolset_faults: what the step has to do without, at before_inference.
+        unavailable: A toolset without which the run cannot go on failed (runtime_unavailable), and how.
     """
 
     phase: Phase
@@ -160,6 +172,8 @@ class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
     enabled_faults: tuple[str, ...] = ()
     trimmed: tuple[Trimmed, ...] = ()
     spent: tuple[Spent, ...] = ()
+    toolset_faults: tuple[ToolsetFault, ...] = ()
+    unavailable: str | None = None
 
 
 class ModelStreamed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -171,14 +185,22 @@ class ModelStreamed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ModelAnswered(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The model has answered."""
+    """The model has answered.
+
+    Attributes:
+        offered: the tools of toolsets that the answer calls.
+    """
 
     message_id: str
     response: ModelResponse
+    offered: tuple[OfferedTool, ...] = ()
 
 
 BUG: Final = "bug"
 """Kind of a `ModelFailed` whose cause is not a ModelError: a bug of the model's code, which a retry would not fix."""
+
+UNAVAILABLE: Final = "unavailable"
+"""Kind of a `ModelFailed` without a request: a toolset without which the run cannot go on is not available."""
 
 
 class ModelFailed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -186,7 +208,7 @@ class ModelFailed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         message_id: The id of the missing answer.
-        kind, text: the failure; `kind` is a `ModelErrorKind` or BUG.
+        kind, text: the failure; `kind` is a `ModelErrorKind`, BUG or UNAVAILABLE.
         retryable: the failure may pass.
         retry_after: seconds that the provider asks to wait.
         usage: The usage of the request; without requests if none was made.
@@ -225,12 +247,20 @@ class ModelCut(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class CallSuspended(msgspec.Struct, frozen=True, kw_only=True):
-    """A body asks for a decision. `usage`: as in `CallReturned`."""
+    """A body asks for a decision.
+
+    Attributes:
+        call_id, attempt: identify the body.
+        suspend: The question.
+        offered: the tool of a toolset is another one now: its body has not begun, and people are asked about this tool.
+        usage: as in `CallReturned`.
+    """
 
     call_id: str
     attempt: int
     suspend: Suspend
     usage: tuple[Spent, ...] = ()
+    offered: OfferedTool | None = None
 
 
 class CallReturned(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -322,61 +352,6 @@ class CallPrinted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 FromBody = CallSuspended | CallReturned | CallRaised | ResultRefused | CallProgressed | CallPrinted
 """The inputs of running bodies, but for their reports."""
-
-
-class BodySpoke(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A body says something: more text of a message (coalesced), or all of it.
-
-    Attributes:
-        call_id, attempt: the body.
-        number: The number of the message among those of this attempt, from 1.
-        text, reasoning: more streamed text; an empty string means no new text of that kind.
-        index, reasoning_index: The number of such a delta among those of the message, from 0.
-        whole: all of the message, which is complete now; None: it is not.
-        ask: number of the request, for its answer; 0: the body awaits none.
-    """
-
-    call_id: str
-    attempt: int
-    number: int
-    text: str = ""
-    reasoning: str = ""
-    index: int = 0
-    reasoning_index: int = 0
-    whole: str | None = None
-    ask: int = 0
-
-
-class BodyNoted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A body notes an event of its own.
-
-    Attributes:
-        call_id, attempt: the body.
-        type: a key of `NOTES`.
-        payload: the fields of the event, as JSON, without the call's id.
-        parts: images and files that belong to the event, with their bytes, which join the thread.
-        ask: number of the request, for its answer.
-    """
-
-    call_id: str
-    attempt: int
-    type: str
-    payload: JSONObject
-    parts: tuple[Part, ...] = ()
-    ask: int = 0
-
-
-class BodySaved(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A body keeps a memo (JSON) for the next attempt. `ask`: number of the request, for its answer."""
-
-    call_id: str
-    attempt: int
-    memo: JSONValue
-    ask: int = 0
-
-
-BodyReport = BodySpoke | BodyNoted | BodySaved
-"""The reports of running bodies."""
 
 
 class ChildOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -76,6 +76,7 @@ from ..engine.inputs import (
 )
 from ..engine.machine import due, step, timed
 from ..engine.recording import ClockJump, Recorder
+from ..engine.report_inputs import BodySpoke
 from ..engine.state import RunState, shifted
 from ..services.agents import MISFIT, RunUnavailable
 from ..services.children import EXPIRE, Child, ClaimLost, OverrunBody
@@ -462,6 +463,8 @@ class RunLoop:
                 late = finish(message, row.inference)
             case CallReturned() | CallRaised() | CallSuspended() | ResultRefused():
                 late = self._children.close_call_stream(message.call_id, message.attempt)
+            case BodySpoke():
+                late = self._children.spoken.close(message)
             case TaskStopped():
                 late = self._children.close_call_stream(message.task_id, message.attempt)
             case _:

@@ -140,8 +140,8 @@ def view_steps(
     thread_ids = {message.id for message in messages} if row.pending_input else ()
     messages += (message for message in row.pending_input if message.id not in thread_ids)
     artifacts = list[Artifact]()
-    published = (artifact for call in record.calls for artifact in call.artifacts)
-    for artifact in (*copied_artifacts(record.state), *published):
+    own_artifacts = (artifact for call in record.calls for artifact in call.artifacts)
+    for artifact in (*copied_artifacts(record.state), *own_artifacts):
         artifacts.append((yield from shown_artifact(artifact, redactor)))
     title = redactor.text(info.title)
     if not info.title:  # a run from before runs had titles
