@@ -46,7 +46,7 @@ class Switches:
         return None
 
     def _sets(self, setting: str) -> bool:
-        key = setting.partition("=")[0].strip().strip("\"'")
+        key = "".join(letter for letter in setting.partition("=")[0] if letter not in "\"' \t")
         return bool(key) and any(key == one or key.startswith(f"{one}.") for one in self.keys)
 
 

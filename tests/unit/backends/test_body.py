@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import greenroom as gr
 from greenroom.actors.backends.body import LINGER, NOT_AWAITED, STOPPED, Conversation, Job
 from greenroom.actors.backends.clocks import ProgramLimits
-from greenroom.actors.backends.dialect import Declined, ProgramExit, Prompt
+from greenroom.actors.backends.dialect import Declined, Prompt
 from greenroom.actors.backends.dialects.claude import ClaudeDialect
 from greenroom.actors.contract.calls import CallStatus
 from greenroom.actors.contract.facts import NestedAnswer
@@ -58,26 +58,26 @@ class Scene:
         self.questions: list[gr.Suspend] = []
         self.decision = gr.Decision(target="q", action="cancel", reason="nobody is there")
         self.refusal: str | None = None
-        self.exit: ProgramExit | None = None
+        self.verdict: Any = None
+        self.told: list[Any] = []
         self.context = gr.ToolContext(
-            call_nested=self._call_nested, end_nested=self._end_nested, ask_people=self._ask_people
+            call_nested=self._call_nested,
+            end_nested=self._end_nested,
+            ask_people=self._ask_people,
+            reports=self,
+            save_memo=self._save,
+            count_usage=lambda usage, model: self.told.append(("usage", usage)),
+            report_output=self._output,
         )
         job = Job(
+            name="claude",
+            mark="m",
             dialect=ClaudeDialect(),
             prompt=Prompt(text="Do it.", folder="/srv/shop"),
             command=lambda argv: pytest.fail("no process is started"),
             limits=limits or ProgramLimits(),
         )
         self.job, self.talk = job, Conversation(self.context, job, self.program)  # type: ignore[arg-type]
-
-    async def hold(self) -> None:
-        """Hold the conversation to its end."""
-        self.exit = await self.talk.hold(self.job.dialect.begin(self.job.prompt))
-
-    @property
-    def verdict(self) -> Any:
-        assert self.exit is not None
-        return self.job.dialect.ended(self.exit)
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[trio.CancelScope]:
@@ -87,11 +87,7 @@ class Scene:
 
             async def hold() -> None:
                 with scope:
-                    try:
-                        await self.hold()
-                    finally:
-                        if self.exit is None:
-                            await self.talk.stop()
+                    self.verdict = await self.talk.outcome(self.job.dialect.begin(self.job.prompt))
 
             nursery.start_soon(hold)
             await trio.testing.wait_all_tasks_blocked()
@@ -132,6 +128,26 @@ class Scene:
 
     def _end_nested(self, call_id: str, result: Any = None, *, text: Any = None, code: Any = None) -> None:
         self.ended.append((call_id, result if text is None else text, code))
+
+    async def say(self, text: str = "", *, reasoning: str = "") -> None:
+        await trio.lowlevel.checkpoint()
+        self.told.append(("say", text or reasoning))
+
+    async def complete(self, text: str) -> None:
+        await trio.lowlevel.checkpoint()
+        self.told.append(("complete", text))
+
+    async def note(self, kind: str, /, **fields: Any) -> None:
+        await trio.lowlevel.checkpoint()
+        fields.pop("read_at", None)
+        self.told.append((kind, *fields.values()))
+
+    async def _save(self, memo: Any) -> None:
+        await trio.lowlevel.checkpoint()
+        self.told.append(("memo", memo))
+
+    async def _output(self, text: str) -> None:
+        self.told.append(("output", text))
 
     async def _ask_people(self, suspend: gr.Suspend) -> gr.Decision:
         self.questions.append(suspend)
@@ -278,6 +294,63 @@ async def test_a_sub_agent_may_ask_after_the_result_line(scene, autojump_clock):
     assert scene.verdict.text == "Now."
 
 
+# --- what is reported ------------------------------------------------------------------------------------------------
+
+
+async def test_each_message_but_the_last_is_completed_and_the_last_is_the_result(scene, autojump_clock):
+    async with scene.held():
+        await scene.says(Claude.delta("I "), Claude.delta("look."), Claude.says("I look."))
+        assert scene.told == [("say", "I "), ("say", "look.")]
+        await scene.says(HOOK)
+        assert scene.told[-1] == ("complete", "I look.")
+        scene.asked[0].allow()
+        await scene.settle()
+        await scene.says(Claude.delta("Done."), Claude.says("Done."), Claude.end("Done."))
+        scene.program.end()
+    assert [one for one in scene.told if one[0] == "complete"] == [("complete", "I look.")]
+    assert scene.verdict.text == "Done."
+
+
+async def test_what_a_program_reads_plans_warns_of_and_garbles_is_noted_with_paths_of_the_folder(scene, autojump_clock):
+    todos = [{"content": "look", "status": "pending"}]
+    async with scene.held():
+        await scene.says(
+            Claude.init,
+            Claude.says(
+                Claude.use("Read", "t2", file_path="/srv/shop/src/a.py"), Claude.use("TodoWrite", "t5", todos=todos)
+            ),
+            Claude.result_of("t2", "text"),
+            Claude.says(Claude.use("Read", "t6", file_path="/etc/passwd")),
+            Claude.result_of("t6", "text"),
+            {"type": "novelty"},
+            b"oops\n",
+        )
+        scene.program.end()
+    assert [one for one in scene.told if one[0] not in ("memo", "usage")] == [
+        ("run.plan.changed", [{"text": "look", "status": "pending"}]),
+        ("run.file.read", "src/a.py"),
+        ("run.file.read", "<outside>/passwd"),
+        ("output", "[claude: unknown] novelty\n"),
+        ("schema.validation_failed", "claude", 7, "the line is not JSON", "oops"),
+    ]
+
+
+async def test_the_memo_has_the_mark_and_the_session_and_the_usage_counts_once(scene, autojump_clock):
+    async with scene.held():
+        await scene.says(Claude.init, Claude.end(), Claude.end())
+        scene.program.end()
+    assert [one for one in scene.told if one[0] == "memo"] == [("memo", {"mark": "m", "session": "s-1"})]
+    (usage,) = [one[1] for one in scene.told if one[0] == "usage"]
+    assert (usage.input, usage.output, usage.cached) == (16, 4, 5)
+
+
+async def test_a_program_that_is_not_logged_in_is_unavailable_with_the_way_out(scene, autojump_clock):
+    async with scene.held():
+        scene.program.end(1, "Please log in")
+    assert scene.verdict.code == "runtime_unavailable"
+    assert [one[:3] for one in scene.told] == [("runtime.unavailable", "runtime_unavailable", "claude")]
+
+
 # --- the end ---------------------------------------------------------------------------------------------------------
 
 
@@ -324,9 +397,11 @@ async def test_a_clock_that_runs_out_stops_the_program(autojump_clock, limits, b
     async with scene.held():
         await scene.says(*before)
     assert trio.current_time() - began == seconds
-    verdict = scene.verdict
-    assert (verdict.outcome, verdict.code) == ("failed", "run_timeout")
-    assert scene.talk.explained(verdict.detail).endswith(words)
+    assert (scene.verdict.outcome, scene.verdict.code) == ("failed", "run_timeout")
+    assert scene.verdict.detail.endswith(words)
+    notes = [one for one in scene.told if one[0] == "runtime.timeout"]
+    which = "start" if "start" in words else "idle"
+    assert notes == ([] if "worked" in words else [("runtime.timeout", "claude", which, seconds)])
 
 
 async def test_no_clock_runs_while_a_person_thinks(autojump_clock):
@@ -374,7 +449,7 @@ POOL = [
 async def drawn(rng: Random, scene: Scene) -> None:
     """Let the program and people do what is drawn."""
     for _ in range(rng.randrange(20)):
-        if scene.exit is not None:
+        if scene.verdict is not None:
             return
         scene.program.say(rng.choice(POOL))
         if rng.random() < 0.7:
