@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ...tools.context import ToolContext
 from ...tools.definition import Tool, tool
@@ -45,10 +45,19 @@ def _described(proposal: Proposal) -> str:
     return "\n".join(lines)
 
 
+_APPLIED: Final = "applied: "
+_CONFLICTED: Final = "the workspace has moved, nothing is applied: "
+
+
+def apply_end(text: str) -> Literal["applied", "conflicted", "refused"]:
+    """Return what the text of an ended call of apply_changes says; a denial, and any other text, is "refused"."""
+    return "applied" if text.startswith(_APPLIED) else "conflicted" if text.startswith(_CONFLICTED) else "refused"
+
+
 def _ended(result: ApplyResult) -> str:
     if result.status == "applied":
-        return f"applied: {', '.join(result.files[:MOST_FILES]) or 'the folder has these changes already'}"
+        return f"{_APPLIED}{', '.join(result.files[:MOST_FILES]) or 'the folder has these changes already'}"
     return (
-        f"the workspace has moved, nothing is applied: {', '.join(result.conflicts[:MOST_FILES])}. Resolve the conflict"
+        f"{_CONFLICTED}{', '.join(result.conflicts[:MOST_FILES])}. Resolve the conflict"
         " markers in these files, then propose the changes again"
     )
