@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from ..contract.preparation import Preparation
 from ..contract.rows import RunInfo
@@ -56,6 +56,15 @@ class Surroundings(abc.ABC):
         crash. A body does not begin before this returns; an error here fails the call.
         """
         return
+
+    async def expire(self, is_busy: Callable[[str], Awaitable[bool]]) -> object:
+        """Remove what old runs have left; called when a runtime opens, and each hour.
+
+        Args:
+            is_busy: Says whether a run of the thread with this id is not done. What the runs of such a thread need has
+                to stay.
+        """
+        return None
 
     @abc.abstractmethod
     def of(self, info: RunInfo) -> object:

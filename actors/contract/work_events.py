@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal
 
 from . import events as ev
 from .payloads import FOREIGN_TEXT, Payload
+from .plain import JSONObject
 
 
 class FileRead(Payload, frozen=True, kw_only=True):
@@ -21,6 +22,38 @@ class FileRead(Payload, frozen=True, kw_only=True):
     read_at: str
     bytes: int | None = None
     lines: int | None = None
+
+
+class DiffReady(Payload, frozen=True, kw_only=True):
+    """A worktree has changes that can be proposed: the difference of the commits `base` and `target`.
+
+    Each of `files` has `path`, `change` (added, modified, deleted, renamed), `added` and `removed` (lines), and where
+    they apply `fromPath`, `mode`, `binary`. `summary` counts all of them; `truncated`: `files` does not name all.
+    `leftOut` names what the worktree has and the proposal has not, each with `path` and `reason`.
+    """
+
+    proposal: str
+    base: str
+    target: str
+    files: Annotated[tuple[JSONObject, ...], FOREIGN_TEXT]
+    summary: Annotated[str, FOREIGN_TEXT]
+    truncated: bool = False
+    left_out: Annotated[tuple[JSONObject, ...], FOREIGN_TEXT] = ()
+    artifact: str | None = None
+
+
+class PatchMoved(Payload, frozen=True, kw_only=True):
+    """A proposal has another status: proposed, applied, partly_applied, conflicted, or discarded (it can be no more).
+
+    `files` are paths: all of the proposal, or those that were applied; at most 200. `conflicts`: the paths that people
+    have changed meanwhile in another way. `approvalId` is the ticket whose approval let it be applied.
+    """
+
+    proposal: str
+    files: Annotated[tuple[str, ...], FOREIGN_TEXT]
+    status: Literal["proposed", "applied", "partly_applied", "conflicted", "discarded"]
+    approval_id: str | None = None
+    conflicts: Annotated[tuple[str, ...], FOREIGN_TEXT] = ()
 
 
 class PlanChanged(Payload, frozen=True, kw_only=True):
@@ -66,6 +99,11 @@ class ValidationFailed(Payload, frozen=True, kw_only=True):
 NOTES: Final[Mapping[str, type[Payload]]] = {
     "run.degraded": ev.RunDegraded,
     "run.file.read": FileRead,
+    "run.diff.ready": DiffReady,
+    "run.patch.proposed": PatchMoved,
+    "run.patch.applied": PatchMoved,
+    "run.patch.conflicted": PatchMoved,
+    "run.patch.discarded": PatchMoved,
     "run.plan.changed": PlanChanged,
     "runtime.unavailable": RuntimeUnavailable,
     "runtime.timeout": RuntimeTimeout,

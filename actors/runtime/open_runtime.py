@@ -48,6 +48,7 @@ from ..services.wakeup_timer import ALARM
 from ..store_events import Report
 from ..stores.memory.store import MemoryStore
 from ..stores.sqlite.store import SQLiteStore
+from .cleaning import CLEANING
 from .owners import GRACE, WORKPLACE
 from .part_exits import STORE, PartExits, part_spec
 from .parts import RuntimeParts, assemble
@@ -297,6 +298,7 @@ async def _begin_parts(supervisor: Supervisor, parts: RuntimeParts) -> None:
         (CLOCK, services.clock_watch.body),
         (WORK, parts.taker.body),
         *([] if parts.moved is None else [(MOVED, parts.moved.body)]),
+        *([] if parts.cleaning is None else [(CLEANING, parts.cleaning.body)]),
         (WORKPLACE, parts.owners.body),  # the last one, so that runs are stopped before the parts that they use
     ):
         await _begin(supervisor, part_spec(name, body, shutdown=GRACE + SLACK))

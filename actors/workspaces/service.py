@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -26,7 +26,7 @@ from .errors import OutsideWorkspace, StepFilesGone, WorkspaceError
 from .git import Git
 from .paths import replace_text
 from .records import ThreadFolder, key_of, locked
-from .retention import KEPT_BYTES, KEPT_FOR, forget, remove_idle
+from .retention import KEPT_BYTES, KEPT_FOR, forget, idle_threads, remove_unused
 from .shadow import Shadow
 from .withheld import withhold
 from .workspace import Workspace
@@ -133,13 +133,14 @@ class Workspaces(Surroundings):
         thread = ThreadFolder(shadow.state / "threads" / key_of(thread_id))
         return Worktree(shadow, thread, where, thread_id, inside, self._redact)
 
+    @override
     async def expire(
-        self, busy: Collection[str] = (), *, age: float = KEPT_FOR, most: int = KEPT_BYTES
+        self, is_busy: Callable[[str], Awaitable[bool]], *, age: float = KEPT_FOR, most: int = KEPT_BYTES
     ) -> tuple[str, ...]:
         """Remove worktrees that were not used for `age` seconds, and the oldest beyond `most` bytes per workspace.
 
         Args:
-            busy: Threads with an open run or proposal; theirs stay.
+            is_busy: Says whether a thread has a run that is not done; the worktree of such a thread stays.
             age: Seconds.
             most: Bytes.
 
@@ -148,11 +149,13 @@ class Workspaces(Surroundings):
         """
         gone = list[str]()
         for shadow in self._shadows.values():
-            async with locked(shadow.state / "lock"):
-                removed = await trio.to_thread.run_sync(remove_idle, shadow, frozenset(busy), age, most)
-                for key, _ in removed:
-                    await forget(shadow, key)
-                gone += [thread_id for _, thread_id in removed]
+            for thread, record in await trio.to_thread.run_sync(idle_threads, shadow, age, most):
+                if await is_busy(record.thread_id):
+                    continue
+                async with locked(shadow.state / "lock"):
+                    if await trio.to_thread.run_sync(remove_unused, thread, record):
+                        await forget(shadow, thread.folder.name)
+                        gone.append(record.thread_id)
         return tuple(gone)
 
 

@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
-from tests.support.workspaces import Shop
+import trio
+from tests.support.workspaces import Shop, never_busy
 
 import greenroom as gr
 from greenroom.testing import FunctionModel, call
@@ -247,7 +249,7 @@ async def test_a_fork_whose_files_are_gone_says_so_and_begins_with_the_folder_of
     async with gr.open_runtime(store, agents=[agent], workspaces=workspaces) as runtime:
         run = await runtime.start(agent, "go", workspace="shop")
         await run.result()
-        assert await workspaces.expire(age=-1.0) == (run.thread_id,)
+        assert await workspaces.expire(never_busy, age=-1.0) == (run.thread_id,)
         fork = await runtime.fork(run.id, step=1)
         assert (await fork.result()).output == "a.txt"
         degraded = [event.payload for event in await log(fork) if event.type == "run.degraded"]
@@ -358,3 +360,23 @@ async def test_the_rules_of_a_workspace_hold_beside_those_of_the_agent(shop: Sho
         answers = [message.content for message in (await run.view()).messages if message.role == "tool"]
     assert "write_file is not allowed: by ada." in answers[0]
     assert "write_file is not allowed" in answers[1]
+
+
+async def test_a_runtime_removes_worktrees_that_no_open_run_needs_after_seven_days(shop: Shop, tmp_path: Path) -> None:
+    agent = coder(
+        scripted("done", call("write_file", path="b.txt", content="b"), call("propose_changes"), apply_newest)
+    )
+    workspaces = await shop.open()
+    async with gr.open_runtime(tmp_path / "runs.db", agents=[agent], workspaces=workspaces) as runtime:
+        await (await runtime.start(agent, "go", workspace="shop", thread_id="done")).result()
+        await asked(await runtime.start(agent, "go", workspace="shop", thread_id="waits"))
+    threads = {name: workspaces.find("shop", name)._thread for name in ("done", "waits")}
+    for thread in threads.values():
+        record = thread.load()
+        assert record is not None
+        thread.save(attrs.evolve(record, used=record.used - 8 * 86_400))
+    async with gr.open_runtime(tmp_path / "runs.db", agents=[agent], workspaces=workspaces):
+        with trio.fail_after(20):
+            while threads["done"].folder.exists():  # noqa: ASYNC110 - the part that removes sets no event
+                await trio.sleep(0.02)
+        assert threads["waits"].tree.exists()
