@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import attrs
 
 from ..errors import UsageError
-from .checking.patterns import WAY_OUT, linear
+from .patterns import WAY_OUT, linear
 
 
 @attrs.frozen

@@ -15,7 +15,7 @@ import attrs
 
 from greenroom.supervision.fields import did_you_mean
 
-from ..contract.checking.patterns import WAY_OUT, whole
+from ..contract.patterns import WAY_OUT, whole
 from ..errors import UsageError
 from .commands import Step, subcommand
 from .subject import host_of

@@ -21,10 +21,10 @@ from msgspec.structs import replace
 
 from greenroom.supervision.border import Raised, capture
 
-from ..contract.checking.dropped_constraints import dropped_constraint
 from ..contract.codec import MAX_DEPTH, SchemaError, parse
 from ..contract.converters import converter
 from ..contract.decisions import Decision, Ticket
+from ..contract.dropped_constraints import dropped_constraint
 from ..contract.messages import Message
 from ..contract.sizes import oversized, too_large
 

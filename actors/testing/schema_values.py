@@ -17,8 +17,8 @@ from functools import cached_property
 from random import Random
 from typing import Any, Final
 
-from ..contract.checking.json_schema import unusable_schema
-from ..contract.checking.patterns import linear
+from ..contract.json_schema import unusable_schema
+from ..contract.patterns import linear
 from ..contract.plain import JSONObject, JSONValue
 from ..errors import UsageError
 from .patterns import LONGEST, PatternText, UnknownPattern

@@ -18,8 +18,8 @@ from typing_extensions import override
 
 from greenroom.supervision.border import Raised, capture
 
-from ..contract.checking.dropped_constraints import dropped_constraint
 from ..contract.codec import message_of
+from ..contract.dropped_constraints import dropped_constraint
 from ..contract.outcomes import Completed
 from ..contract.plain import JSONObject, JSONValue
 from ..contract.spec import AgentSpec, Concurrency, ToolSpec

@@ -21,10 +21,10 @@ from cattrs import BaseValidationError
 
 from ...abc import Store
 from ...agents.agent import Agent
-from ...contract.checking.json_schema import schema_fault
 from ...contract.converters import converter
 from ...contract.decisions import Ticket
 from ...contract.ids import fingerprint
+from ...contract.json_schema import schema_fault
 from ...contract.plain import JSONObject
 from ...contract.spec import AgentSpec, Execution, execution_data
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import trio
 
-from ...contract.checking.patterns import WAY_OUT, linear
+from ...contract.patterns import WAY_OUT, linear
 from ...errors import ToolError
 from ...tools.context import ToolContext
 from ...tools.definition import Tool, tool

@@ -6,9 +6,9 @@ import time
 import pytest
 
 import greenroom as gr
-from greenroom.actors.contract.checking import judge
-from greenroom.actors.contract.checking.json_schema import LARGEST, schema_fault, schema_faults, unusable_schema
-from greenroom.actors.contract.checking.patterns import linear
+from greenroom.actors.contract import judge
+from greenroom.actors.contract.json_schema import LARGEST, schema_fault, schema_faults, unusable_schema
+from greenroom.actors.contract.patterns import linear
 
 pytestmark = pytest.mark.no_cover
 

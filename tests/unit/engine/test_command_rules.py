@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from greenroom.actors.contract import codec
 from greenroom.actors.contract.calls import SETTLED, CallPosition, CallStatus
-from greenroom.actors.contract.checking.json_schema import schema_fault
 from greenroom.actors.contract.decisions import REJECTIONS, Command, CommandResult, Decision, Ticket
+from greenroom.actors.contract.json_schema import schema_fault
 from greenroom.actors.contract.lifecycle import TERMINAL, Stage
 from greenroom.actors.contract.messages import CallRequest
 from greenroom.actors.contract.rows import CallRow, CommandContext
