@@ -11,6 +11,7 @@
     │   ├── WorkspaceRefused           no run may begin in this workspace, or no live process has it
     │   ├── AgentLoadError             a file or object that should hold an agent does not
     │   ├── ToolDefinitionError        a function cannot be a tool as it is written
+    │   ├── UnknownArtifact            a run has no artifact with this id, or no bytes of it
     │   ├── InvalidAttachment          an image or a file is invalid or too large
     │   ├── StateError                 a state key is invalid, or a value does not have its type
     │   └── AgentDefinitionError       an agent's parts do not fit together
@@ -133,6 +134,10 @@ class WorkspaceRefused(UsageError):
         super().__init__(f"{code}: {message}")
         self.code = code
         self.names = names
+
+
+class UnknownArtifact(UsageError):
+    """A run has no artifact with this id, or the store has no bytes of it."""
 
 
 class InvalidAttachment(UsageError):

@@ -12,6 +12,7 @@ from typing import Literal
 import attrs
 import msgspec
 
+from .artifacts import Artifact
 from .calls import POSITIONS, CallPosition, CallRule, CallStatus
 from .decisions import Command, CommandResult, Decision, InboxItem, Ticket
 from .inference import Inference, RequestChanges
@@ -83,6 +84,7 @@ class CounterFields(Fields, kw_only=True):
         bodies: bodies of tools that have begun, for a budget.
         cost: The cost of all models, by the prices of a budget.
         others_attempts: key -> `model_attempts` of each agent that was active before; None before the first handoff.
+        artifacts, artifact_bytes: The number of published artifacts, and their bytes together.
     """
 
     rounds: int = 0
@@ -98,6 +100,8 @@ class CounterFields(Fields, kw_only=True):
     bodies: int = 0
     cost: float = 0.0
     others_attempts: Mapping[str, int] | None = None
+    artifacts: int = 0
+    artifact_bytes: int = 0
 
 
 class Counters(CounterFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other
@@ -320,6 +324,7 @@ class CallFields(Fields, kw_only=True):
         seen: the nested call runs whatever its gates say: it is reported, not asked for.
         memo: what a body has kept for the next attempt (JSON).
         speaking: number of the message of its body of which text was shown and that is not complete; 0: none is.
+        artifacts: The artifacts that its body has published.
     """
 
     call_id: str
@@ -365,6 +370,7 @@ class CallFields(Fields, kw_only=True):
     seen: bool = False
     memo: JSONValue = None
     speaking: int = 0
+    artifacts: tuple[Artifact, ...] = ()
 
 
 class CallRow(CallFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other

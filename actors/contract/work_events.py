@@ -1,7 +1,8 @@
-"""Events that the body of a tool call notes while it works: one payload class per type; `NOTES` has the types.
+"""Events of the work of a body: what it notes, and what it publishes. One payload class per type.
 
-They are generic: what a program says that does the work of a call. The engine fills in `call_id` and writes the event;
-it reads nothing in it.
+Notes are what a program says that does the work of a call; `NOTES` has their types. The engine fills in `call_id` and
+writes the event; it reads nothing in it. Paths are relative to the workspace of the run; `<outside>/name` is a file
+elsewhere.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
+import msgspec
+
 from . import events as ev
+from .artifacts import ArtifactKind
 from .payloads import FOREIGN_TEXT, Payload
 from .plain import JSONObject
 
 
-class FileRead(Payload, frozen=True, kw_only=True):
+class WorkspaceFileRead(Payload, frozen=True, kw_only=True):
     """The body has read a file. `path` is relative to the workspace; `bytes` and `lines` as far as known."""
 
     path: Annotated[str, FOREIGN_TEXT]
@@ -60,7 +64,7 @@ class PlanChanged(Payload, frozen=True, kw_only=True):
     """The body has another list of what it wants to do, in its order; each entry has `text` and `status`."""
 
     call_id: str
-    entries: Annotated[tuple[dict[str, str], ...], FOREIGN_TEXT]
+    entries: Annotated[tuple[Mapping[str, str], ...], FOREIGN_TEXT]
 
 
 class RuntimeUnavailable(Payload, frozen=True, kw_only=True):
@@ -98,7 +102,7 @@ class ValidationFailed(Payload, frozen=True, kw_only=True):
 
 NOTES: Final[Mapping[str, type[Payload]]] = {
     "run.degraded": ev.RunDegraded,
-    "run.file.read": FileRead,
+    "run.file.read": WorkspaceFileRead,
     "run.diff.ready": DiffReady,
     "run.patch.proposed": PatchMoved,
     "run.patch.applied": PatchMoved,
@@ -110,3 +114,34 @@ NOTES: Final[Mapping[str, type[Payload]]] = {
     "schema.validation_failed": ValidationFailed,
 }
 """Type -> payload class of the events that a body may note."""
+
+
+# --- artifacts -------------------------------------------------------------------------------------------------------
+
+
+class ArtifactReady(Payload, frozen=True, kw_only=True):
+    """A body has published bytes, which are durable: `GET /v1/runs/{run}/artifacts/{artifactId}` serves them.
+
+    `size` and `sha256` are those of the stored bytes, in which secrets are masked. `metadata` is the publisher's, and
+    keeps its own keys. A screenshot with the privacy review `blocked` has no stored bytes.
+    """
+
+    artifact_id: str
+    call_id: str
+    name: Annotated[str, FOREIGN_TEXT]
+    kind: ArtifactKind
+    media_type: str
+    size: int
+    sha256: str
+    metadata: Annotated[JSONObject, FOREIGN_TEXT] = msgspec.field(default_factory=dict)
+
+
+class PreviewReady(ArtifactReady, frozen=True, kw_only=True):
+    """A body has published a preview: the bytes of a file (`path`), or an address (`url`), which nothing fetches.
+
+    `read_at` is when the publisher has read the file or the page. The other fields are those of run.artifact.ready.
+    """
+
+    path: Annotated[str, FOREIGN_TEXT] = ""
+    url: Annotated[str, FOREIGN_TEXT] = ""
+    read_at: str

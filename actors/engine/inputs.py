@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from ..contract.artifacts import Artifact
 from ..contract.calls import CallStatus
 from ..contract.decisions import InboxItem, Suspend, Ticket, Verdict
 from ..contract.guardrails import Tripped
@@ -511,6 +512,21 @@ class NestedEnded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     large: bool = False
 
 
+class PublishAsked(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A body publishes an artifact.
+
+    Attributes:
+        ask: number of the request, for its answer.
+        call_id, attempt: the call whose body asks.
+        artifact: The artifact without an id; with its bytes, if the store is to keep them.
+    """
+
+    ask: int
+    call_id: str
+    attempt: int
+    artifact: Artifact
+
+
 class TaskStopped(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The body of a cancelled task has ended without a result, or has overrun its grace."""
 
@@ -599,6 +615,7 @@ Input = (
     | SpawnAsked
     | CancelAsked
     | TasksAsked
+    | PublishAsked
     | TaskStopped
     | NestedCalled
     | NestedDropped

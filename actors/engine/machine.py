@@ -23,6 +23,7 @@ from typing import assert_never
 from ..contract.calls import CallPosition
 from ..contract.phases import ENDED
 from ..contract.spec import AgentSpec
+from .artifacts import publish_asked
 from .asking import model_failed
 from .child_runs import child_seen, unwatched
 from .commands import cancel_unowned, command_arrived
@@ -57,6 +58,7 @@ from .inputs import (
     NestedEnded,
     PhaseDone,
     Prepared,
+    PublishAsked,
     ResultRefused,
     SpawnAsked,
     TasksAsked,
@@ -127,6 +129,8 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
         case SpawnAsked() | CancelAsked() | TasksAsked() | TaskStopped():
             desk_asked(builder, message)
             continue_run(builder)
+        case PublishAsked():
+            publish_asked(builder, message)
         case NestedCalled() | NestedDropped() | NestedEnded():
             nested_said(builder, message)
             continue_run(builder)

@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..contract import events as ev
+from ..contract.artifacts import Artifact, without_bytes
 from ..contract.calls import CallPosition, check_move
 from ..contract.catalogue import LIFECYCLE_EVENT
 from ..contract.commits import Commit, EventDraft
@@ -124,7 +125,7 @@ class StepBuilder:
         waiting_calls: calls that have come to wait for a decision, or for which one came early, in this input.
         followed: other inputs wait behind this one, and must be taken before the run ends.
         events, effects, tickets, messages: of this input, in order.
-        parts: The parts of this input, with their bytes.
+        parts: The parts and artifacts of this input, with their bytes.
         tasks: the live background tasks by id, in the order of their starts; `build` writes them into the row.
     """
 
@@ -148,7 +149,7 @@ class StepBuilder:
     do: Callable[[Effect], None]
     tickets: list[Ticket]
     messages: list[Message]
-    parts: tuple[Part, ...]
+    parts: tuple[Part | Artifact, ...]
     tasks: dict[str, TaskRow]
     _own: StepCalls | None
     _changed_calls: dict[str, CallRow]
@@ -211,6 +212,12 @@ class StepBuilder:
         """Let the bytes of parts join the thread with the commit. Returns the parts as rows hold them."""
         self.parts += tuple(part for part in parts if part.data is not None)
         return light(parts)
+
+    def publish(self, artifact: Artifact) -> Artifact:
+        """Let the bytes of an artifact become durable with the commit. Returns the artifact as rows hold it."""
+        if artifact.data is not None:
+            self.parts += (artifact,)
+        return without_bytes(artifact)
 
     def remember_reducers(self, keys: Keys) -> None:
         """Keep the reducers of written keys that the agent does not declare."""

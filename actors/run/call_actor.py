@@ -51,6 +51,7 @@ from ..tools.invoke import Invocation, ToolFailed, invoke, out_of_time, shown_te
 from ..user_code.calls import HookFailed
 from ..user_code.guardrails import in_order, log_failure
 from .body_port import BodyPort
+from .masking import Mask
 from .results import kept, stored
 from .run_context import RunContext
 
@@ -334,7 +335,8 @@ class CallActor:
             "decision": cue.decision,
             "state": state,
         }
-        port = BodyPort(self._run.children, cue.call_id, cue.attempt, self._run_row.step)
+        mask = Mask(self._run.services, self._run.info.workspace)
+        port = BodyPort(self._run.children, cue.call_id, cue.attempt, self._run_row.step, mask=mask)
         if tool.is_async:
             return ToolContext(
                 **facts,
@@ -346,6 +348,7 @@ class CallActor:
                 ask_people=port.ask,
                 call_nested=port.call_nested,
                 end_nested=port.end_nested,
+                publish=port.publish,
             )
         return SyncToolContext(
             **facts,
@@ -355,6 +358,7 @@ class CallActor:
             stop_task=lambda task_id: trio.from_thread.run(port.stop, task_id),
             see_tasks=lambda: trio.from_thread.run(port.see),
             ask_people=lambda suspend: trio.from_thread.run(port.ask, suspend),
+            publish=lambda artifact: trio.from_thread.run(port.publish, artifact),
         )
 
 

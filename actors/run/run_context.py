@@ -9,6 +9,7 @@ import attrs
 from ..agents.agent import Agent
 from ..contract.commits import Commit
 from ..contract.messages import Message
+from ..contract.parts import Part
 from ..contract.rows import RunInfo
 from ..contract.state import INHERITED
 from ..engine.state import RunState
@@ -112,5 +113,5 @@ class RunContext:
         """Take the messages and the bytes of a commit, which joins the thread once it is durable."""
         if self.history is not None:
             self.history.extend(map(own_message, commit.messages))
-        if commit.parts:
-            self.part_bytes.keep(commit.parts)
+        if commit.parts:  # no model reads an artifact
+            self.part_bytes.keep([part for part in commit.parts if isinstance(part, Part)])

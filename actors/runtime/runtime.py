@@ -37,6 +37,7 @@ from ..run.view import RunView
 from ..services.agents import Override
 from ..services.clock import Clock
 from ..services.sanitize import name_of, run_id_of
+from .artifacts import with_artifacts
 from .commands import RunCommands
 from .evidence_of import read_log
 from .handle import Run, followed
@@ -314,6 +315,8 @@ class Runtime:
             new = replace(new, info=replace(new.info, has_deps=True))
         with parts.services.signals.looking():
             new = inheriting(new, await self.store.state_at(run_id, step))
+            whole_record = record.row.counters.artifacts and await self.store.load(run_id, calls="all")
+            new = with_artifacts(new, whole_record.calls if whole_record else (), step)
         return await parts.starter.begin(new, here, deps)
 
     @checks_options
@@ -354,6 +357,10 @@ class Runtime:
     async def view(self, run_id: str) -> RunView:
         """Return one consistent, durable snapshot; see `Run.view`."""
         return await self.reader.view(run_id)
+
+    async def artifact(self, run_id: str, artifact_id: str) -> bytes:
+        """Return the bytes of an artifact; see `Run.artifact`."""
+        return (await self.reader.artifact(run_id, artifact_id)).data or b""
 
     def follow(self, run_id: str, *, after: int = 0) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
         """Follow a run's events to its end; see `Run.events`."""

@@ -65,6 +65,7 @@ from greenroom.actors.contract.outcomes import RunFailedError as RunFailedError
 from greenroom.actors.contract.outcomes import RunWaitingError as RunWaitingError
 from greenroom.actors.contract.outcomes import Stopped as Stopped
 from greenroom.actors.contract.outcomes import Waiting as Waiting
+from greenroom.actors.contract.artifacts import Artifact as Artifact
 from greenroom.actors.contract.parts import Part as Part
 from greenroom.actors.contract.phases import Phase as Phase
 from greenroom.actors.contract.preparation import Preparation as Preparation
@@ -99,6 +100,7 @@ from greenroom.actors.errors import ThreadForbidden as ThreadForbidden
 from greenroom.actors.errors import ToolDefinitionError as ToolDefinitionError
 from greenroom.actors.errors import ToolError as ToolError
 from greenroom.actors.errors import UnknownAgent as UnknownAgent
+from greenroom.actors.errors import UnknownArtifact as UnknownArtifact
 from greenroom.actors.errors import UnknownRun as UnknownRun
 from greenroom.actors.errors import UsageError as UsageError
 from greenroom.actors.errors import WorkspaceRefused as WorkspaceRefused
@@ -155,13 +157,14 @@ from greenroom.supervision.public import publish as _publish
 __version__ = "0.1.0"
 
 if _TYPE_CHECKING:
+    from greenroom import backends as backends
     from greenroom import ext as ext
 else:
 
     def __getattr__(name: str) -> object:
-        """Import `greenroom.ext` at its first use: most programs have neither rules nor workspaces."""
-        if name == "ext":
-            return _import_module("greenroom.ext")
+        """Import a module at its first use: most programs have neither rules nor workspaces, nor programs."""
+        if name in ("backends", "ext"):
+            return _import_module(f"greenroom.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -169,6 +172,7 @@ __all__ = [
     "__version__",
     "Agent",
     "AgentDefinitionError",
+    "Artifact",
     "Allow",
     "CommandResult",
     "TicketSummary",
@@ -283,6 +287,7 @@ __all__ = [
     "ToolInfo",
     "Trip",
     "UnknownAgent",
+    "UnknownArtifact",
     "UnknownRun",
     "Unreplayable",
     "Usage",
