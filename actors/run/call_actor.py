@@ -35,7 +35,7 @@ from ..contract.rows import CallRow, RunRow
 from ..contract.sizes import TooLarge
 from ..contract.state import Keys
 from ..engine.effects import StartCall, StartTask
-from ..engine.inputs import CallRaised, CallSuspended, Input, ResultRefused
+from ..engine.inputs import CallRaised, CallSuspended, Input, ResultRefused, Spent
 from ..plugins.contexts import PhaseContext
 from ..services.child_call import ChildCall
 from ..services.children import SLACK, Child, Cue, Release
@@ -51,6 +51,7 @@ from ..tools.invoke import Invocation, ToolFailed, invoke, out_of_time, shown_te
 from ..user_code.calls import HookFailed
 from ..user_code.guardrails import in_order, log_failure
 from .body_port import BodyPort
+from .body_reports import BodyReports
 from .masking import Mask
 from .results import kept, stored
 from .run_context import RunContext
@@ -132,7 +133,9 @@ class CallActor:
                 CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="unknown_tool", shown=text)
             )
             return False
-        outcome = await self._invoke(child, tool, cue, of_call)
+        children = self._run.children
+        reports = BodyReports(children, cue.call_id, cue.attempt, tool.name, of_task=of_call is not None)
+        outcome = reports.with_usage(await self._invoke(child, tool, cue, of_call, reports=reports))
         waits = of_call is None and not self._run.children.given_up(child)
         is_suspended = isinstance(outcome, CallSuspended) and waits
         if is_suspended and child.mailbox is None:
@@ -141,16 +144,13 @@ class CallActor:
         submit(outcome)
         return is_suspended
 
-    async def _invoke(self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None) -> Input:
+    async def _invoke(
+        self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None, *, reports: BodyReports
+    ) -> Input:
         call_id, attempt = cue.call_id, cue.attempt
         record, state = Invocation(fence=self._run.children.fence), WritableState(cue.state, self._agent.spec.keys)
-        end = None
-        if tool.timeout is not None and tool.is_async:
-            patience = tool.timeout + tool.grace + SLACK
-            end = self._limited(
-                child, f"{call_id}:{attempt}", patience, lambda: self._failed(tool, cue, of_call, out_of_time(tool))
-            )
-        ctx, threads = self._context(tool, cue, state, of_call), self._run.services.threads
+        end = self._timed(child, tool, cue, of_call, reports)
+        ctx, threads = self._context(tool, cue, state, of_call, reports), self._run.services.threads
         try:
             await self._keep_step(tool)
             value = await invoke(tool, ctx, cue.arguments, limiter=threads, record=record)
@@ -174,7 +174,7 @@ class CallActor:
         if tool.output_guardrails:
             data, parts, _ = result
             copy = partial(with_attachments, value, data) if parts else partial(copied, data)
-            refusal = await self._guarded(child, tool, cue, of_call, copy)
+            refusal = await self._guarded(child, tool, cue, of_call, copy, spent=reports.usage)
             if refusal is not None:
                 return refusal
         return done
@@ -191,6 +191,18 @@ class CallActor:
         if not isinstance(kept_step, Returned):
             text = f"The call has not begun: the workspace cannot keep its files. {shown_text(kept_step.error)}"
             raise ToolFailed(text, code="tool_error", fatal=tool.on_error == "raise") from kept_step.error
+
+    def _timed(
+        self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None, reports: BodyReports
+    ) -> trio.Event | None:
+        """Give up an async body that ignores the end of its time; see `_limited`. Returns None if its time is free."""
+        if tool.timeout is None or not tool.is_async:
+            return None
+
+        def late() -> Input:
+            return reports.with_usage(self._failed(tool, cue, of_call, out_of_time(tool)))
+
+        return self._limited(child, f"{cue.call_id}:{cue.attempt}", tool.timeout + tool.grace + SLACK, late)
 
     @staticmethod
     def _suspended(tool: Tool[..., object], cue: StartCall, value: Suspend) -> Input:
@@ -233,15 +245,23 @@ class CallActor:
         return messages_of(await messages if inspect.isawaitable(messages) else messages, thread)
 
     async def _guarded(
-        self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None, copy: Callable[[], object]
+        self,
+        child: Child,
+        tool: Tool[..., object],
+        cue: StartCall,
+        of_call: str | None,
+        copy: Callable[[], object],
+        *,
+        spent: tuple[Spent, ...],
     ) -> ResultRefused | None:
         """Ask the output guardrails of the tool. Returns the verdict unless all allow.
 
         The body has returned: whatever happens to its guardrails, the machine learns that, and nothing of the result.
-        `copy` returns the result for a guardrail: images and files themselves, with their bytes.
+        `copy` returns the result for a guardrail: images and files themselves, with their bytes. `spent`: the usage of
+        the body.
         """
         guardrails = tool.output_guardrails
-        refusal = partial(ResultRefused, call_id=cue.call_id, attempt=cue.attempt)
+        refusal = partial(ResultRefused, call_id=cue.call_id, attempt=cue.attempt, usage=spent)
         late = f"the output guardrails of the tool {tool.name!r} did not obey the end of their time"
         patience = sum(guardrail.timeout for guardrail in guardrails) + tool.grace + SLACK
         end = self._limited(child, f"guardrails:{cue.call_id}:{cue.attempt}", patience, partial(refusal, failure=late))
@@ -319,10 +339,22 @@ class CallActor:
         what = f"tool {tool.name!r} failed in {place} {call_id} of run {run_id}"
         self._log_of(tool, cue, of_call).tool_failed(what, error, code=error.code, attempt=cue.attempt)
         text = text_of(str(error))
-        return CallRaised(call_id=call_id, attempt=cue.attempt, code=error.code, shown=text, fatal=error.fatal)
+        return CallRaised(
+            call_id=call_id,
+            attempt=cue.attempt,
+            code=error.code,
+            shown=text,
+            fatal=error.fatal,
+            run_code=error.run_code,
+        )
 
     def _context(
-        self, tool: Tool[..., object], cue: StartCall, state: WritableState, of_call: str | None
+        self,
+        tool: Tool[..., object],
+        cue: StartCall,
+        state: WritableState,
+        of_call: str | None,
+        reports: BodyReports,
     ) -> ToolContext | SyncToolContext:
         facts: dict[str, Any] = {
             "deps": self._run.deps,
@@ -334,6 +366,7 @@ class CallActor:
             "attempt": cue.attempt,
             "decision": cue.decision,
             "state": state,
+            "memo": copied(cue.memo),
         }
         mask = Mask(self._run.services, self._run.info.workspace)
         port = BodyPort(self._run.children, cue.call_id, cue.attempt, self._run_row.step, mask=mask)
@@ -349,6 +382,9 @@ class CallActor:
                 call_nested=port.call_nested,
                 end_nested=port.end_nested,
                 publish=port.publish,
+                reports=reports,
+                save_memo=reports.save,
+                count_usage=reports.spend,
             )
         return SyncToolContext(
             **facts,
@@ -359,6 +395,8 @@ class CallActor:
             see_tasks=lambda: trio.from_thread.run(port.see),
             ask_people=lambda suspend: trio.from_thread.run(port.ask, suspend),
             publish=lambda artifact: trio.from_thread.run(port.publish, artifact),
+            save_memo=lambda memo: trio.from_thread.run(reports.save, memo),
+            count_usage=lambda usage, model: trio.from_thread.run_sync(reports.spend, usage, model),
         )
 
 

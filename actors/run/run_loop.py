@@ -62,6 +62,7 @@ from ..engine.effects import (
 )
 from ..engine.inputs import (
     Admit,
+    BodySpoke,
     CallRaised,
     CallReturned,
     CallSuspended,
@@ -462,6 +463,8 @@ class RunLoop:
                 late = finish(message, row.inference)
             case CallReturned() | CallRaised() | CallSuspended() | ResultRefused():
                 late = self._children.close_call_stream(message.call_id, message.attempt)
+            case BodySpoke():
+                late = self._children.spoken.close(message)
             case TaskStopped():
                 late = self._children.close_call_stream(message.task_id, message.attempt)
             case _:
