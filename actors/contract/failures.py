@@ -41,6 +41,12 @@ _ROWS = (
         ("工作区不在允许的目录内。", "选择允许的目录,或扩充允许列表。"),
     ),
     _row(
+        "workspace_conflict",
+        "the folder has changed where a proposal changes it, and nothing of the proposal was applied",
+        ("The folder has changed meanwhile.", "Read the paths; let the agent resolve the conflicts and propose again."),
+        ("文件夹在此期间已更改。", "查看所列路径;让智能体解决冲突后重新提出更改。"),
+    ),
+    _row(
         "permission_denied",
         "a policy or gate forbids the action",
         ("The action is not permitted.", "Read the reason; ask for another way or change the policy."),

@@ -1,8 +1,8 @@
 """Events of the work of a body: what it notes, and what it publishes. One payload class per type.
 
-Notes are what a program says that does the work of a call; `NOTES` has their types. The engine fills in `call_id` and
-writes the event; it reads nothing in it. Paths are relative to the workspace of the run; `<outside>/name` is a file
-elsewhere.
+Notes are what a program says that does the work of a call; `NOTES` has their types. The engine fills in `call_id`, and
+`approval_id` with the ticket whose decision let the call run, and writes the event; it reads nothing in it. Paths are
+relative to the workspace of the run; `<outside>/name` is a file elsewhere.
 """
 
 from __future__ import annotations

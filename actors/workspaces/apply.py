@@ -52,7 +52,8 @@ async def apply(
         current = await shadow.of_folder(parent=open_proposal.base, tracked=await _paths(shadow, open_proposal))
         merged, conflicts = await merge(shadow, current.commit, open_proposal.target)
         if conflicts:
-            result = ApplyResult(proposal=proposal, status="conflicted", conflicts=conflicts)
+            others = record.others(proposal)
+            result = ApplyResult(proposal=proposal, status="conflicted", conflicts=conflicts, discarded=others)
             await _hand_back(shadow, thread, record.with_result(request, result), current.commit)
             return result
         moved = await _replace(shadow, thread, current.commit, merged, (request, proposal, open_proposal.target))
@@ -121,7 +122,8 @@ def _perform(shadow: Shadow, journal: Journal, contents: Contents, *, again: boo
     record = thread.load()
     if record is not None and not moved:
         files = tuple(one.path for one in journal.replacements)
-        result = ApplyResult(proposal=journal.proposal, status="applied", files=files)
+        others = record.others(journal.proposal)
+        result = ApplyResult(proposal=journal.proposal, status="applied", files=files, discarded=others)
         record = attrs.evolve(record.with_base(journal.base), used=now())
         thread.save(record.with_result(journal.request, result))
     os.sync()  # the files are durable before the journal goes

@@ -380,3 +380,72 @@ async def test_a_runtime_removes_worktrees_that_no_open_run_needs_after_seven_da
             while threads["done"].folder.exists():  # noqa: ASYNC110 - the part that removes sets no event
                 await trio.sleep(0.02)
         assert threads["waits"].tree.exists()
+
+
+async def test_the_log_has_what_was_read_proposed_applied_and_discarded(shop: Shop, store: Any) -> None:
+    agent = coder(
+        scripted(
+            [call("read_file", path="a.txt", lines=1), call("write_file", path="b.txt", content="b\n")],
+            call("propose_changes"),
+            call("write_file", path="c.txt", content="c\n"),
+            call("propose_changes"),
+            apply_newest,
+            "done",
+        )
+    )
+    async with gr.open_runtime(store, agents=[agent], workspaces=await shop.open()) as runtime:
+        run = await runtime.start(agent, "go", workspace="shop")
+        ticket = await asked(run)
+        await run.decide(ticket.approve(by="ada"))
+        await run.result()
+        events = [(event.type, event.payload) for event in await log(run)]
+        (read,) = [payload for kind, payload in events if kind == "run.file.read"]
+        first, second = [payload for kind, payload in events if kind == "run.diff.ready"]
+        artifact = await runtime.artifact(run.id, second["artifact"])
+    assert {**read, "readAt": None, "callId": None} == {
+        "path": "a.txt",
+        "readAt": None,
+        "callId": None,
+        "bytes": 8,
+        "lines": 1,
+    }
+    assert (first["summary"], second["summary"]) == ("1 file: +1 -0", "2 files: +2 -0")
+    assert second["files"] == [
+        {"path": name, "change": "added", "mode": "100644", "added": 1, "removed": 0} for name in ("b.txt", "c.txt")
+    ]
+    assert b"+++ b/c.txt" in artifact
+    moves = [(kind, payload) for kind, payload in events if kind.startswith("run.patch.")]
+    assert moves == [
+        ("run.patch.proposed", {"proposal": first["proposal"], "files": ["b.txt"], "status": "proposed"}),
+        ("run.patch.proposed", {"proposal": second["proposal"], "files": ["b.txt", "c.txt"], "status": "proposed"}),
+        (
+            "run.patch.applied",
+            {
+                "proposal": second["proposal"],
+                "files": ["b.txt", "c.txt"],
+                "status": "applied",
+                "approvalId": ticket.ticket_id,
+            },
+        ),
+        (
+            "run.patch.discarded",
+            {"proposal": first["proposal"], "files": [], "status": "discarded", "approvalId": ticket.ticket_id},
+        ),
+    ]
+
+
+async def test_a_conflict_is_an_event_and_the_code_of_the_call(shop: Shop, store: Any) -> None:
+    agent = coder(
+        scripted(call("write_file", path="a.txt", content="mine\n"), call("propose_changes"), apply_newest, "done")
+    )
+    async with gr.open_runtime(store, agents=[agent], workspaces=await shop.open()) as runtime:
+        run = await runtime.start(agent, "go", workspace="shop")
+        ticket = await asked(run)
+        shop.write("a.txt", "yours\n")
+        await run.decide(ticket.approve(by="ada"))
+        await run.result()
+        events = [(event.type, event.payload) for event in await log(run)]
+    (conflict,) = [payload for kind, payload in events if kind == "run.patch.conflicted"]
+    assert (conflict["status"], conflict["conflicts"], conflict["files"]) == ("conflicted", ["a.txt"], [])
+    results = [payload for kind, payload in events if kind == "run.tool.result"]
+    assert (results[-1]["status"], results[-1]["code"]) == ("failed", "workspace_conflict")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
+from ...errors import ToolError
 from ...tools.context import ToolContext
 from ...tools.definition import Tool, tool
 from ..proposals import Proposal
 from ..records import ApplyResult
 from .context import worktree_of
-
-MOST_FILES: Final = 200
-"""Files of a proposal that the model reads about."""
+from .reports import MOST_FILES, propose, report_apply
 
 
 def change_tools() -> list[Tool[..., Any]]:
@@ -20,14 +19,18 @@ def change_tools() -> list[Tool[..., Any]]:
     @tool(replay="safe", effect="read", concurrency="exclusive")
     async def propose_changes(ctx: ToolContext) -> str:
         """Propose what is changed in the workspace. The answer has the id with which `apply_changes` applies it."""
-        proposal = await worktree_of(ctx).propose()
+        proposal = await propose(ctx)
         return "nothing is changed" if proposal is None else _described(proposal)
 
     # Safe to repeat: the apply is done once, and a repeated one returns the same result.
     @tool(replay="safe", effect="patch", concurrency="exclusive", grace=30.0)
     async def apply_changes(ctx: ToolContext, proposal: str, summary: str, paths: list[str] | None = None) -> str:
         """Bring a proposal into the folder of the user, or only the files at `paths`. `summary` says what it does."""
-        return _ended(await worktree_of(ctx).apply(proposal, paths))
+        result = await worktree_of(ctx).apply(proposal, paths)
+        await report_apply(ctx, result, some=paths is not None)
+        if result.status == "conflicted":
+            raise ToolError(_conflict(result), run_code="workspace_conflict")
+        return f"applied: {', '.join(result.files[:MOST_FILES]) or 'the folder has these changes already'}"
 
     return [propose_changes, apply_changes]
 
@@ -45,9 +48,7 @@ def _described(proposal: Proposal) -> str:
     return "\n".join(lines)
 
 
-def _ended(result: ApplyResult) -> str:
-    if result.status == "applied":
-        return f"applied: {', '.join(result.files[:MOST_FILES]) or 'the folder has these changes already'}"
+def _conflict(result: ApplyResult) -> str:
     return (
         f"the workspace has moved, nothing is applied: {', '.join(result.conflicts[:MOST_FILES])}. Resolve the conflict"
         " markers in these files, then propose the changes again"
