@@ -21,6 +21,7 @@ from ..contract.messages import ModelResponse, Usage
 from ..contract.parts import Part
 from ..contract.phases import Phase
 from ..contract.plain import JSONObject, JSONValue
+from ..contract.spec import OfferedTool
 from ..contract.state import Batch, Keys, StateWrite
 
 ONE_REQUEST: Final = Usage(requests=1)
@@ -114,6 +115,14 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     model: str = ""
 
 
+class ToolsetFault(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A toolset failed, or one of its tools has a name that is taken. Reported once per run and mark."""
+
+    mark: str
+    reason: Literal["toolset_unavailable", "tool_name_taken"]
+    detail: str
+
+
 class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
     """The hooks of a phase have answered.
 
@@ -137,6 +146,8 @@ class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
         doubt: The failure of the tool's own predicate at tool_gate; so a person is asked.
         disabled: True if tool_gate found the tool not enabled any more.
         enabled_faults: is_enabled predicates that failed, and how.
+        toolset_faults: what the step has to do without, at before_inference.
+        unavailable: A toolset without which the run cannot go on failed (runtime_unavailable), and how.
     """
 
     phase: Phase
@@ -160,6 +171,8 @@ class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
     enabled_faults: tuple[str, ...] = ()
     trimmed: tuple[Trimmed, ...] = ()
     spent: tuple[Spent, ...] = ()
+    toolset_faults: tuple[ToolsetFault, ...] = ()
+    unavailable: str | None = None
 
 
 class ModelStreamed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -171,14 +184,22 @@ class ModelStreamed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ModelAnswered(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The model has answered."""
+    """The model has answered.
+
+    Attributes:
+        offered: the tools of toolsets that the answer calls.
+    """
 
     message_id: str
     response: ModelResponse
+    offered: tuple[OfferedTool, ...] = ()
 
 
 BUG: Final = "bug"
 """Kind of a `ModelFailed` whose cause is not a ModelError: a bug of the model's code, which a retry would not fix."""
+
+UNAVAILABLE: Final = "unavailable"
+"""Kind of a `ModelFailed` without a request: a toolset without which the run cannot go on is not available."""
 
 
 class ModelFailed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -186,7 +207,7 @@ class ModelFailed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         message_id: The id of the missing answer.
-        kind, text: the failure; `kind` is a `ModelErrorKind` or BUG.
+        kind, text: the failure; `kind` is a `ModelErrorKind`, BUG or UNAVAILABLE.
         retryable: the failure may pass.
         retry_after: seconds that the provider asks to wait.
         usage: The usage of the request; without requests if none was made.
@@ -225,12 +246,20 @@ class ModelCut(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class CallSuspended(msgspec.Struct, frozen=True, kw_only=True):
-    """A body asks for a decision. `usage`: as in `CallReturned`."""
+    """A body asks for a decision.
+
+    Attributes:
+        call_id, attempt: identify the body.
+        suspend: The question.
+        offered: the tool of a toolset is another one now: its body has not begun, and people are asked about this tool.
+        usage: as in `CallReturned`.
+    """
 
     call_id: str
     attempt: int
     suspend: Suspend
     usage: tuple[Spent, ...] = ()
+    offered: OfferedTool | None = None
 
 
 class CallReturned(msgspec.Struct, frozen=True, kw_only=True, gc=False):

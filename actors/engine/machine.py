@@ -94,6 +94,8 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
     """
     if state.row.agent is not None:
         spec = spec.acting(state.row.agent)
+    if state.calls.all:
+        spec = state.calls.joined(spec)
     builder = StepBuilder(spec, state, now)
     if state.row.position is ENDED:
         return builder.build()

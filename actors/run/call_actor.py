@@ -30,9 +30,10 @@ from ..contract.facts import CallFacts
 from ..contract.ids import body_error_id
 from ..contract.parts import InvalidPart
 from ..contract.phases import Phase
-from ..contract.plain import JSONValue
+from ..contract.plain import JSONObject, JSONValue
 from ..contract.rows import CallRow, RunRow
 from ..contract.sizes import TooLarge
+from ..contract.spec import OfferedTool
 from ..contract.state import Keys
 from ..engine.effects import StartCall, StartTask
 from ..engine.inputs import CallRaised, CallSuspended, Input, ResultRefused, Spent
@@ -50,11 +51,13 @@ from ..tools.definition import Tool
 from ..tools.invoke import Invocation, ToolFailed, invoke, out_of_time, shown_text
 from ..user_code.calls import HookFailed
 from ..user_code.guardrails import in_order, log_failure
+from ..user_code.toolsets import offered_tool
 from .body_port import BodyPort
 from .body_reports import BodyReports
 from .masking import Mask
 from .results import kept, stored
 from .run_context import RunContext
+from .step_tools import tool_of_call
 
 _MAILBOX: Final = 8
 """Capacity of a parked call's mailbox. The machine sends one message at a time."""
@@ -127,15 +130,16 @@ class CallActor:
             )
             await self._run.services.directory.child_runs.watch(call, child)
             return False
-        if tool is None:
+        body = tool if cue.offered is None else await self._offered_tool(cue, cue.offered)
+        if body is None:
             text = f"the tool {cue.tool!r} is not there any more"
-            self._run.children.submit_input(
-                CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="unknown_tool", shown=text)
-            )
-            return False
-        children = self._run.children
-        reports = BodyReports(children, cue.call_id, cue.attempt, tool.name, of_task=of_call is not None)
-        outcome = reports.with_usage(await self._invoke(child, tool, cue, of_call, reports=reports))
+            outcome: Input = CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="unknown_tool", shown=text)
+        elif isinstance(body, Tool):
+            children, of_task = self._run.children, of_call is not None
+            reports = BodyReports(children, cue.call_id, cue.attempt, body.name, of_task=of_task)
+            outcome = reports.with_usage(await self._invoke(child, body, cue, of_call, reports=reports))
+        else:
+            outcome = body
         waits = of_call is None and not self._run.children.given_up(child)
         is_suspended = isinstance(outcome, CallSuspended) and waits
         if is_suspended and child.mailbox is None:
@@ -143,6 +147,20 @@ class CallActor:
         submit = self._run.children.submit_input if is_suspended else self._run.children.submit_last
         submit(outcome)
         return is_suspended
+
+    async def _offered_tool(self, cue: StartCall, offered: OfferedTool) -> Tool[..., object] | Input | None:
+        """Return the tool of a toolset, or the outcome of a call that cannot run, or not before people were asked."""
+        call_id, attempt = cue.call_id, cue.attempt
+        tool = await tool_of_call(self._run, self._agent, offered)
+        if isinstance(tool, str):
+            return CallRaised(call_id=call_id, attempt=attempt, code="runtime_unavailable", shown=tool)
+        now = None if tool is None else offered_tool(tool, offered.toolset)
+        if now is None or now.definition == offered.definition:
+            return tool
+        text = f"The tool {offered.name!r} has changed since it was called. Approve the call with the tool of now?"
+        definitions = {"called": _definition(offered), "now": _definition(now)}
+        question = Suspend(reason="tool_permission", message=text, parameters=definitions)
+        return CallSuspended(call_id=call_id, attempt=attempt, suspend=question, offered=now)
 
     async def _invoke(
         self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None, *, reports: BodyReports
@@ -179,6 +197,18 @@ class CallActor:
                 return refusal
         return done
 
+    def _timed(
+        self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None, reports: BodyReports
+    ) -> trio.Event | None:
+        """Give up an async body that ignores the end of its time; see `_limited`. Returns None if its time is free."""
+        if tool.timeout is None or not tool.is_async:
+            return None
+
+        def late() -> Input:
+            return reports.with_usage(self._failed(tool, cue, of_call, out_of_time(tool)))
+
+        return self._limited(child, f"{cue.call_id}:{cue.attempt}", tool.timeout + tool.grace + SLACK, late)
+
     async def _keep_step(self, tool: Tool[..., object]) -> None:
         """Let the run's workspace keep what it has, before a body may change that.
 
@@ -191,18 +221,6 @@ class CallActor:
         if not isinstance(kept_step, Returned):
             text = f"The call has not begun: the workspace cannot keep its files. {shown_text(kept_step.error)}"
             raise ToolFailed(text, code="tool_error", fatal=tool.on_error == "raise") from kept_step.error
-
-    def _timed(
-        self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None, reports: BodyReports
-    ) -> trio.Event | None:
-        """Give up an async body that ignores the end of its time; see `_limited`. Returns None if its time is free."""
-        if tool.timeout is None or not tool.is_async:
-            return None
-
-        def late() -> Input:
-            return reports.with_usage(self._failed(tool, cue, of_call, out_of_time(tool)))
-
-        return self._limited(child, f"{cue.call_id}:{cue.attempt}", tool.timeout + tool.grace + SLACK, late)
 
     @staticmethod
     def _suspended(tool: Tool[..., object], cue: StartCall, value: Suspend) -> Input:
@@ -381,10 +399,10 @@ class CallActor:
                 ask_people=port.ask,
                 call_nested=port.call_nested,
                 end_nested=port.end_nested,
-                publish=port.publish,
                 reports=reports,
                 save_memo=reports.save,
                 count_usage=reports.spend,
+                publish=port.publish,
             )
         return SyncToolContext(
             **facts,
@@ -394,9 +412,9 @@ class CallActor:
             stop_task=lambda task_id: trio.from_thread.run(port.stop, task_id),
             see_tasks=lambda: trio.from_thread.run(port.see),
             ask_people=lambda suspend: trio.from_thread.run(port.ask, suspend),
-            publish=lambda artifact: trio.from_thread.run(port.publish, artifact),
             save_memo=lambda memo: trio.from_thread.run(reports.save, memo),
             count_usage=lambda usage, model: trio.from_thread.run_sync(reports.spend, usage, model),
+            publish=lambda artifact: trio.from_thread.run(port.publish, artifact),
         )
 
 
@@ -412,6 +430,10 @@ def gate_context(run: RunContext, call: CallRow, snapshot: StateSnapshot, keys: 
         decision=call.decision,
         state=WritableState(snapshot, keys).close("an approval is asked for; only the tool's body writes"),
     )
+
+
+def _definition(offered: OfferedTool) -> JSONObject:
+    return {"definition": offered.definition, "effect": offered.effect, "schema": offered.schema}
 
 
 def make_mailbox(call_id: str) -> Mailbox[Cue]:

@@ -156,12 +156,12 @@ class EffectRunner:
                 mailbox.tell(effect)
             case StartCall():
                 agent = self.run.acting(state)
-                actor = CallActor(self.run, agent, agent.tool(effect.tool), state.row)
+                actor = CallActor(self.run, agent, self.run.tool(agent, effect.tool), state.row)
                 self._start_actor(actor, effect.call_id, effect.tool, partial(actor.start, effect), effect.attempt)
             case ParkCall():
                 if child is None:
                     agent = self.run.acting(state)
-                    actor = CallActor(self.run, agent, agent.tool(effect.ticket.tool), state.row)
+                    actor = CallActor(self.run, agent, self.run.tool(agent, effect.ticket.tool), state.row)
                     child = self._start_actor(actor, effect.call_id, effect.ticket.tool, actor.parked)
                     child.mailbox = make_mailbox(effect.call_id)
                 child.ticket = effect.ticket

@@ -216,7 +216,7 @@ def _unknown(answer: Mutation, request: HookRequest) -> str | None:
     """Return the fault of an answer that names a tool or call that does not exist; else None."""
     tools = {info.name for info in request.agent.tool_infos}
     for name in (*(answer.request.include or ()), *answer.request.exclude):
-        if name not in tools:
+        if name not in tools and not request.agent.toolsets:  # they offer tools of any name
             return f"names the tool {name!r}; the agent's tools are: {', '.join(sorted(tools)) or 'none'}"
     message_ids = {message.id for message in request.context(State(), ()).messages} if answer.request.hidden else set()
     for name in answer.request.hidden:
