@@ -31,10 +31,7 @@ from .inference import model_answered, model_cut, model_streamed
 from .inputs import (
     Activate,
     Admit,
-    BodyNoted,
     BodyOverran,
-    BodySaved,
-    BodySpoke,
     CallPrinted,
     CallProgressed,
     CallRaised,
@@ -70,6 +67,7 @@ from .nested import nested_said
 from .phases import phase_done
 from .preparing import admit, prepared
 from .recovery import activate
+from .report_inputs import BodyNoted, BodySaved, BodySpoke
 from .reports import body_reported
 from .state import RunState, StepBuilder, Transition
 from .steps import continue_run, run_hooks
@@ -140,6 +138,18 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
             model_failed(builder, message)
         case ModelCut():
             model_cut(builder, message)
+        case CancelUnowned() | DeadlinePassed() | BodyOverran() | WorkStopped() | FailUnrecoverable():
+            _owner_said(builder, message)
+        case _ as never:
+            assert_never(never)
+    return builder.build()
+
+
+def _owner_said(
+    builder: StepBuilder, message: CancelUnowned | DeadlinePassed | BodyOverran | WorkStopped | FailUnrecoverable
+) -> None:
+    """Handle the inputs with which the owner ends the run, or says what has ended."""
+    match message:
         case CancelUnowned():
             cancel_unowned(builder, message.items)
         case DeadlinePassed():
@@ -152,7 +162,6 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
             abandon(builder, message.detail)
         case _ as never:
             assert_never(never)
-    return builder.build()
 
 
 def _body_said(builder: StepBuilder, message: FromBody) -> None:

@@ -20,18 +20,8 @@ from ..contract.parts import Attachment, fault_of_parts
 from ..contract.plain import JSONObject
 from ..contract.sizes import VALUE_LIMIT, too_large
 from ..contract.work_events import NOTES
-from ..engine.inputs import (
-    BodyNoted,
-    BodyReport,
-    BodySaved,
-    BodySpoke,
-    CallRaised,
-    CallReturned,
-    CallSuspended,
-    Input,
-    ResultRefused,
-    Spent,
-)
+from ..engine.inputs import CallRaised, CallReturned, CallSuspended, Input, ResultRefused, Spent
+from ..engine.report_inputs import BodyNoted, BodyReport, BodySaved, BodySpoke
 from ..engine.reports import OF_A_TASK
 from ..errors import ToolError
 from ..services.children import Children
@@ -116,7 +106,7 @@ class BodyReports:
             ToolError: the kind is unknown, a field is missing, unknown or of a wrong type, the fields have more than
                 64 KiB, an attachment is invalid or too large, or the report is refused.
         """
-        payload = _payload(kind, fields)
+        payload = note_payload(kind, fields)
         parts = tuple(attachment.part for attachment in attachments)
         if parts and (fault := fault_of_parts(parts)) is not None:
             raise ToolError(f"note({kind!r}): {fault}")
@@ -150,12 +140,12 @@ class BodyReports:
             ToolError: the value is not a usage, or the attempt has named more than 16 models.
         """
         try:
-            used, name = usage_of(usage), text_of(model)[:_LONGEST_MODEL]
+            addition, name = usage_of(usage), text_of(model)[:_LONGEST_MODEL]
         except (InvalidValue, TypeError) as error:
             raise ToolError(f"spend(...): {error}") from None
         if name not in self._usage and len(self._usage) >= MOST_MODELS:
             raise ToolError(f"spend(model={name!r}): one body counts at most {MOST_MODELS} models apart")
-        self._usage[name] = self._usage.get(name, Usage()) + used
+        self._usage[name] = self._usage.get(name, Usage()) + addition
 
     @property
     def usage(self) -> tuple[Spent, ...]:
@@ -169,7 +159,7 @@ class BodyReports:
         return replace(end, usage=self.usage)
 
 
-def _payload(kind: str, fields: dict[str, object]) -> JSONObject:
+def note_payload(kind: str, fields: dict[str, object]) -> JSONObject:
     """Return the fields of a note as they are in its event.
 
     Raises:

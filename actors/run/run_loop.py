@@ -62,7 +62,6 @@ from ..engine.effects import (
 )
 from ..engine.inputs import (
     Admit,
-    BodySpoke,
     CallRaised,
     CallReturned,
     CallSuspended,
@@ -77,6 +76,7 @@ from ..engine.inputs import (
 )
 from ..engine.machine import due, step, timed
 from ..engine.recording import ClockJump, Recorder
+from ..engine.report_inputs import BodySpoke
 from ..engine.state import RunState, shifted
 from ..services.agents import MISFIT, RunUnavailable
 from ..services.children import EXPIRE, Child, ClaimLost, OverrunBody

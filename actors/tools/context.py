@@ -247,11 +247,11 @@ class ToolContext(_ContextBase[Deps]):
         decision: the newest answer to a `Suspend` of this body; None until then. Permissions (an approval, a plugin's
             gate, the repetition of a lost body) are not answers; gates see those.
         state: state keys. The body reads its own writes; others see them when the body has returned.
-        workspace: what the run works in, such as a `gr.ext.Worktree`; None for a run without a workspace.
         memo: what an earlier attempt of this call has kept with `save`, a copy; None if nothing.
         save_memo, count_usage: set by the runtime; call `save` and `spend` instead.
         reports: set by the runtime, for bodies that let another program work: what it says and does, as events of the
             run. See `BodyReports` for errors and delivery.
+        workspace: what the run works in, such as a `gr.ext.Worktree`; None for a run without a workspace.
         report_progress, report_output: set by the runtime; call `progress` and `output` instead.
         start_task, stop_task, see_tasks: set by the runtime; call `spawn`, `cancel_task` and `tasks` instead.
         ask_people: set by the runtime; call `ask` instead.
@@ -444,7 +444,7 @@ class SyncToolContext(_ContextBase[Deps]):
         attempt: counts from 1.
         decision: the newest answer to a `Suspend` of this body; None until then. Permissions (an approval, a plugin's
             gate, the repetition of a lost body) are not answers; gates see those.
-        state, workspace, memo: as in `ToolContext`.
+        state, memo, workspace: as in `ToolContext`.
         report_progress, report_output, heed, start_task, stop_task, see_tasks, ask_people, publish, save_memo,
             count_usage: set by the runtime.
     """
@@ -456,8 +456,8 @@ class SyncToolContext(_ContextBase[Deps]):
     stop_task: Callable[[str], bool] = attrs.field(default=_stop_none, repr=False)
     see_tasks: Callable[[], tuple[TaskView, ...]] = attrs.field(default=_see_none, repr=False)
     ask_people: Callable[[Suspend], Decision] = attrs.field(default=_ask_none, repr=False)
-    publish: Callable[[Artifact], Artifact] = attrs.field(default=_publish_nothing, repr=False)
     save_memo: Callable[[object], None] = attrs.field(default=_forget_memo, repr=False)
+    publish: Callable[[Artifact], Artifact] = attrs.field(default=_publish_nothing, repr=False)
 
     def progress(self, fraction: float, text: str = "") -> None:
         """Report the progress of the body; as `ToolContext.progress`.

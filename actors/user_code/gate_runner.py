@@ -80,7 +80,7 @@ async def run_gates(
         votes.append((BUILT_IN, Suspend(reason="tool_permission", message=doubt)))
     elif need.needed:
         votes.append((BUILT_IN, APPROVAL))
-    allowed = tuple(
+    notes = tuple(
         Allowed(plugin=name, note=verdict.note)
         for name, verdict in votes
         if isinstance(verdict, Allow) and verdict.note
@@ -95,7 +95,7 @@ async def run_gates(
             for name, verdict in objections
             if name not in (winner, BUILT_IN)
         ),
-        allowed=allowed,
+        allowed=notes,
         ignored=tuple(faults),
         doubt=None if need.doubt is None else text_of(need.doubt),
     )
