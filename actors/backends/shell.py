@@ -42,18 +42,18 @@ def shell_tool() -> Tool[..., Any]:
             raise OutsideWorkspace(folder)
         place = worktree.path.joinpath(*parts_of(folder))
         program = ProgramCommand(argv=(*_JOINED, *_words(command)), folder=place, environment=environment())
-        printed, end = Printed(), None
+        output, end = Output(), None
         try:
             with trio.move_on_after(LIMIT):
-                end = await _run(ctx, program, printed)
+                end = await _run(ctx, program, output)
         except ProgramNotStarted as error:
             raise ToolError(str(error)) from error
-        return f"{_ended(end)}\n{printed.shown()}".rstrip()
+        return f"{_ended(end)}\n{output.shown()}".rstrip()
 
     return shell
 
 
-class Printed:
+class Output:
     """The output of a program: all that came at first, and the end of what came later."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Printed:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def __repr__(self) -> str:
-        return f"<Printed: {self._size} bytes>"
+        return f"<Output: {self._size} bytes>"
 
     def add(self, data: bytes) -> str:
         """Keep bytes, and return their text for followers; none beyond `STREAMED`."""
@@ -83,11 +83,11 @@ class Printed:
         return (self._head + middle + self._tail).decode("utf-8", "replace")
 
 
-async def _run(ctx: ToolContext[Any], command: ProgramCommand, printed: Printed) -> ProcessExit:
+async def _run(ctx: ToolContext[Any], command: ProgramCommand, output: Output) -> ProcessExit:
     async with open_program(command) as program:
         await program.close_input()
         while data := await program.receive():
-            if text := printed.add(data):
+            if text := output.add(data):
                 await ctx.output(text)
         return await program.wait()
 

@@ -9,7 +9,7 @@ from tests.support.workspaces import Shop
 
 import greenroom as gr
 from greenroom.actors.backends import shell as shell_module
-from greenroom.actors.backends.shell import SHOWN, STREAMED, Printed, shell_tool
+from greenroom.actors.backends.shell import SHOWN, STREAMED, Output, shell_tool
 from greenroom.actors.errors import ToolError
 from greenroom.actors.workspaces.worktree import Worktree
 
@@ -100,14 +100,14 @@ async def test_output_is_streamed_in_its_order(worktree: Worktree) -> None:
 
 
 def test_of_a_long_output_head_and_tail_are_shown_and_followers_see_a_bounded_part() -> None:
-    printed, streamed = Printed(), 0
+    output, streamed = Output(), 0
     for number in range(3_000):
-        streamed += len(printed.add(f"{number:04} {'x' * 1_000}\n".encode()))
-    shown = printed.shown()
+        streamed += len(output.add(f"{number:04} {'x' * 1_000}\n".encode()))
+    shown = output.shown()
     assert shown.startswith("0000 x")
     assert shown.endswith("x\n")
     assert "2999 x" in shown
     assert "bytes are left out]" in shown
     assert len(shown) < SHOWN + 100
     assert STREAMED < streamed < STREAMED + 100
-    assert Printed().shown() == ""
+    assert Output().shown() == ""
