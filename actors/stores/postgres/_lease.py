@@ -87,7 +87,7 @@ class PgLease:
         self._in_thread = in_thread
         self._clock = trio.lowlevel.current_clock()  # `trio.current_time` works in trio's thread only
         self._renewed = trio.Event()
-        self._published = (self.agents, self.places)
+        self._published: tuple[Mapping[str, str], Mapping[str, str]] = (self.agents, self.places)
         self._freed_agents: set[str] = set()
         self._others: frozenset[int] = frozenset()
         self._samples: deque[tuple[float, float]] = deque(maxlen=_SAMPLES)
@@ -282,10 +282,10 @@ class PgLease:
             self._book.forget(run_id, token)
 
     async def _publish(self) -> None:
-        published = self.agents, self.places
-        if published != self._published:
-            await self._in_thread(partial(self._statements.publish, *published))
-            self._published = published
+        publication = self.agents, self.places
+        if publication != self._published:
+            await self._in_thread(partial(self._statements.publish, *publication))
+            self._published = publication
 
     async def _perform(self, duties: Duties[int], tokens: Mapping[str, int]) -> None:
         """Do what a turn is due after its beat."""
