@@ -71,5 +71,5 @@ class Surroundings(abc.ABC):
         """Return the workspace of a prepared run for its tools, gates and hooks."""
 
     @abc.abstractmethod
-    def roots(self, info: RunInfo) -> Sequence[str]:
-        """Return absolute paths that events and ticket views of the run must not show; known before `prepare`."""
+    def roots(self) -> Sequence[str]:
+        """Return absolute paths that events, ticket views and errors must not show; called after `open`."""

@@ -177,9 +177,10 @@ async def open_runtime(
     _check_options(max_running, max_depth, drain=drain, store_patience=store_patience, passivate_after=passivate_after)
     table = _by_key(agents)
     real_store = make_store(store, patience=store_patience)
-    secret_values = (*_values(secrets), *filter(searchable, real_store.secrets))
-    log = ErrorLog(Redactor(secret_values))
     places = await places_of(workspaces)
+    roots = () if workspaces is None else workspaces.roots()
+    secret_values = (*_values(secrets), *filter(searchable, (*real_store.secrets, *roots)))
+    log = ErrorLog(Redactor(secret_values))
     exits = PartExits(log)
     try:
         async with open_supervisor(

@@ -46,6 +46,7 @@ class Workspaces(Surroundings):
 
     place: str
     _shadows: dict[str, Shadow]
+    _roots: tuple[str, ...]
     _redact: Callable[[str], str]
 
     def __repr__(self) -> str:
@@ -97,9 +98,8 @@ class Workspaces(Surroundings):
             return None
 
     @override
-    def roots(self, info: RunInfo) -> Sequence[str]:
-        worktree = self.of(info)
-        return () if worktree is None else worktree.roots
+    def roots(self) -> Sequence[str]:
+        return [*self._roots, *(str(shadow.root) for shadow in self._shadows.values())]
 
     async def worktree(self, where: str, thread_id: str, *, at: str | None = None) -> Worktree:
         """Return the worktree of a thread, ready for a run: begun, or with what is pending.
@@ -174,8 +174,8 @@ async def open_workspaces(
         OutsideWorkspace: a folder is missing, or no folder.
     """
     place = await trio.to_thread.run_sync(_resolved_state, Path(state))
-    shadows = dict[str, Shadow]()
-    for workspace in workspaces:
+    shadows, named = dict[str, Shadow](), tuple(workspaces)
+    for workspace in named:
         if workspace.name in shadows:
             raise UsageError(f"two workspaces have the name {workspace.name!r}; give each its own")
         root, folder = await trio.to_thread.run_sync(_resolved, workspace, place)
@@ -185,10 +185,12 @@ async def open_workspaces(
             git=Git(program="git", folder=folder / "shadow.git"),
             withheld=withhold(workspace.withhold, trusted=workspace.trusted),
             rules=workspace.rules,
+            trusted=workspace.trusted,
             copied=tuple(parts_of(path) for path in workspace.copy),
         )
     name = await trio.to_thread.run_sync(_place, place)
-    return Workspaces(name, shadows, redact or partial(_redacted, Redactor()))
+    roots = (str(place), *(str(workspace.folder.expanduser()) for workspace in named))
+    return Workspaces(name, shadows, roots, redact or partial(_redacted, Redactor()))
 
 
 def _redacted(redactor: Redactor, text: str) -> str:
@@ -206,6 +208,7 @@ def _facts(worktree: Worktree, state: WorktreeState) -> JSONObject:
         "withheld": [one.path for one in state.withheld[:MOST_NAMED]],
         "removed": list(state.removed[:MOST_NAMED]),
         "copied": list(worktree.copied),
+        "trusted": worktree.trusted,
     }
 
 

@@ -90,9 +90,9 @@ class Worktree:
         return tuple("/".join(parts) for parts in self._shadow.copied)
 
     @property
-    def roots(self) -> tuple[str, ...]:
-        """Absolute paths that say where the folder and its worktree are."""
-        return str(self._shadow.root), str(self._thread.tree)
+    def trusted(self) -> bool:
+        """The settings of coding agents in the folder are not withheld."""
+        return self._shadow.trusted
 
     @property
     def files(self) -> Files:

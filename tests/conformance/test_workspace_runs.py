@@ -449,3 +449,95 @@ async def test_a_conflict_is_an_event_and_the_code_of_the_call(shop: Shop, store
     assert (conflict["status"], conflict["conflicts"], conflict["files"]) == ("conflicted", ["a.txt"], [])
     results = [payload for kind, payload in events if kind == "run.tool.result"]
     assert (results[-1]["status"], results[-1]["code"]) == ("failed", "workspace_conflict")
+
+
+async def test_no_absolute_path_of_the_workspace_leaves_the_rows(shop: Shop, store: Any) -> None:
+    """Neither events nor tickets say where the folder is, nor where its copies are."""
+    agent = coder(
+        scripted(
+            call("shell", command=f"pwd; echo {shop.folder}; ls {shop.state}"),
+            call("shell", command=f"cat {shop.folder}/a.txt"),
+            str,
+        ),
+        gr.ext.Rule("allow", effect="shell", where={"command": {"regex": "pwd.*"}}, compound=True),
+    )
+    async with gr.open_runtime(store, agents=[agent], workspaces=await shop.open()) as runtime:
+        run = await runtime.start(agent, f"look at {shop.folder}", workspace="shop")
+        ticket = await asked(run)
+        shown = [repr(ticket)]
+        await run.decide(ticket.approve(by="ada"))
+        await run.result()
+        shown += [repr(event) for event in await log(run)]
+    assert "[redacted]" in "".join(shown)
+    assert not [text for text in shown if str(shop.place) in text]
+
+
+async def test_a_child_run_works_in_a_worktree_of_its_own_and_its_apply_is_decided_at_the_parent(
+    shop: Shop, store: Any
+) -> None:
+    worker = coder(FunctionModel(edit_and_apply))
+    boss = gr.Agent(
+        "boss",
+        model=scripted(
+            [call("write_file", path="boss.txt", content="x"), call("coder", input="count")], call("list_files"), str
+        ),
+        tools=[*gr.ext.workspace_tools(), worker.as_tool()],
+        plugins=[gr.ext.Permission()],
+    )
+    async with gr.open_runtime(store, agents=[boss, worker], workspaces=await shop.open()) as runtime:
+        run = await runtime.start(boss, "go", workspace="shop")
+        ticket = await asked(run)
+        assert ticket.tool == "apply_changes"
+        await run.decide(ticket.approve(by="ada"))
+        assert (await run.result()).output == "a.txt\nboss.txt"
+    assert sorted(shop.contents()) == ["a.txt"]
+    assert shop.read("a.txt") == "one\n2\n"
+
+
+async def test_a_call_does_not_begin_if_the_files_of_its_step_cannot_be_kept(shop: Shop, store: Any) -> None:
+    class Cutting(gr.Plugin):
+        name = "cutting"
+
+        async def step_start(self, ctx: gr.PhaseContext) -> None:
+            if ctx.step == 2:
+                (ctx.workspace._thread.folder / "record.json").unlink()
+
+    agent = gr.Agent(
+        "coder",
+        model=scripted(
+            call("write_file", path="b.txt", content="b"), call("write_file", path="c.txt", content="c"), str
+        ),
+        tools=gr.ext.workspace_tools(),
+        plugins=[gr.ext.Permission(), Cutting()],
+    )
+    workspaces = await shop.open()
+    async with gr.open_runtime(store, agents=[agent], workspaces=workspaces) as runtime:
+        run = await runtime.start(agent, "go", workspace="shop")
+        output = (await run.result()).output
+        assert not (workspaces.find("shop", run.thread_id).path / "c.txt").exists()
+    assert output is not None
+    assert output.startswith("The call has not begun: the workspace cannot keep its files.")
+    assert "was removed" in output
+
+
+async def test_a_run_says_what_it_works_in(shop: Shop, store: Any) -> None:
+    shop.write(".env", "KEY=secret")
+    shop.write("cache/x", "cached")
+    shop.write(".gitignore", "cache/\n")
+    agent = coder(scripted("done"))
+    workspaces = await shop.open(copy=["cache"], trusted=True)
+    async with gr.open_runtime(store, agents=[agent], workspaces=workspaces) as runtime:
+        run = await runtime.start(agent, "go", workspace="shop")
+        await run.result()
+        (started,) = [event for event in await log(run) if event.type == "run.started"]
+    detail = dict(started.payload["detail"])
+    assert len(detail.pop("base")) == 40
+    assert detail == {
+        "workspace": "shop",
+        "files": 2,
+        "pending": False,
+        "withheld": [".env"],
+        "removed": [],
+        "copied": ["cache"],
+        "trusted": True,
+    }
