@@ -92,8 +92,6 @@ def _noted(builder: StepBuilder, call: CallRow, report: BodyNoted) -> None:
     facts = {"call_id": call.call_id, "approval_id": None if call.decision is None else call.decision.target}
     own = {camel(name): value for name, value in facts.items() if name in kind.__struct_fields__}
     builder.emit(report.type, msgspec.convert({**report.payload, **own}, kind))
-    if report.parts:
-        builder.bring(report.parts)
 
 
 def discard_spoken(builder: StepBuilder, call: CallRow, why: str = BODY_ENDED) -> CallRow:
