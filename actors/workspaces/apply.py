@@ -42,9 +42,7 @@ async def apply(
     request = request_of(proposal, paths)
     if request in record.results:
         return record.results[request]
-    open_proposal = record.proposals.get(proposal)
-    if open_proposal is None:
-        raise UnknownProposal(f"no proposal {proposal!r:.80} is open in this thread; propose the changes again")
+    open_proposal = find_open(record, proposal)
     if paths is not None:
         open_proposal = attrs.evolve(open_proposal, target=await part_of(shadow, open_proposal, paths))
     moved: tuple[str, ...] = ()
@@ -60,6 +58,17 @@ async def apply(
         if not moved:
             return _ended(thread, request)
     return ApplyResult(proposal=proposal, status="conflicted", conflicts=moved)
+
+
+def find_open(record: WorktreeRecord, proposal: str) -> OpenProposal:
+    """Return a proposal that can be applied.
+
+    Raises:
+        UnknownProposal: no proposal of this id can be applied.
+    """
+    if proposal not in record.proposals:
+        raise UnknownProposal(f"no proposal {proposal!r:.80} is open in this thread; propose the changes again")
+    return record.proposals[proposal]
 
 
 async def recover(shadow: Shadow) -> None:

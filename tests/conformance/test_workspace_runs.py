@@ -541,3 +541,24 @@ async def test_a_run_says_what_it_works_in(shop: Shop, store: Any) -> None:
         "copied": ["cache"],
         "trusted": True,
     }
+
+
+async def test_nobody_is_asked_about_a_proposal_that_cannot_be_applied(shop: Shop, store: Any) -> None:
+    def with_a_path(content: str) -> Any:
+        proposal, _, _ = content.removeprefix("proposal ").partition(":")
+        return call("apply_changes", proposal=proposal, summary="changes", paths=["b.txt", "a.txt"])
+
+    agent = coder(
+        scripted(
+            [call("write_file", path="b.txt", content="b"), call("apply_changes", proposal="made up", summary="x")],
+            call("propose_changes"),
+            with_a_path,
+            str,
+        )
+    )
+    async with gr.open_runtime(store, agents=[agent], workspaces=await shop.open()) as runtime:
+        run = await runtime.start(agent, "go", workspace="shop")
+        output = (await run.result()).output
+        answers = [message.content for message in (await run.view()).messages if message.role == "tool"]
+    assert answers[1] == "no proposal 'made up' is open in this thread; propose the changes again"
+    assert output == "the proposal changes no file 'a.txt'; it changes b.txt"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ...errors import ToolError
+from ...plugins.contexts import GateContext
+from ...plugins.guardrails import Reject, tool_input_guardrail
 from ...tools.context import ToolContext
 from ...tools.definition import Tool, tool
 from ..proposals import Proposal
@@ -22,8 +25,17 @@ def change_tools() -> list[Tool[..., Any]]:
         proposal = await propose(ctx)
         return "nothing is changed" if proposal is None else _described(proposal)
 
+    @tool_input_guardrail
+    async def is_open(ctx: GateContext[Any], arguments: Mapping[str, Any]) -> Reject | None:
+        """Refuse a proposal that cannot be applied before a person is asked about it."""
+        try:
+            await worktree_of(ctx).check_proposal(arguments["proposal"], arguments["paths"])
+        except ToolError as error:
+            return Reject(str(error))
+        return None
+
     # Safe to repeat: the apply is done once, and a repeated one returns the same result.
-    @tool(replay="safe", effect="patch", concurrency="exclusive", grace=30.0)
+    @tool(replay="safe", effect="patch", concurrency="exclusive", grace=30.0, input_guardrails=[is_open])
     async def apply_changes(ctx: ToolContext, proposal: str, summary: str, paths: list[str] | None = None) -> str:
         """Bring a proposal into the folder of the user, or only the files at `paths`. `summary` says what it does."""
         result = await worktree_of(ctx).apply(proposal, paths)
