@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...contract.decisions import Reject
 from ...errors import ToolError
 from ...plugins.contexts import GateContext
-from ...plugins.guardrails import Reject, tool_input_guardrail
+from ...plugins.guardrails import tool_input_guardrail
 from ...tools.context import ToolContext
 from ...tools.definition import Tool, tool
 from ..proposals import Proposal
