@@ -25,6 +25,26 @@ from ..contract.phases import ENDED
 from ..contract.spec import AgentSpec
 from .artifacts import publish_asked
 from .asking import model_failed
+from .body_inputs import (
+    BodyNoted,
+    BodySaved,
+    BodySpoke,
+    CallPrinted,
+    CallProgressed,
+    CallRaised,
+    CallReturned,
+    CallSuspended,
+    CancelAsked,
+    FromBody,
+    NestedCalled,
+    NestedDropped,
+    NestedEnded,
+    PublishAsked,
+    ResultRefused,
+    SpawnAsked,
+    TasksAsked,
+    TaskStopped,
+)
 from .child_runs import child_seen, unwatched
 from .commands import cancel_unowned, command_arrived
 from .inference import model_answered, model_cut, model_streamed
@@ -32,34 +52,19 @@ from .inputs import (
     Activate,
     Admit,
     BodyOverran,
-    CallPrinted,
-    CallProgressed,
-    CallRaised,
-    CallReturned,
-    CallSuspended,
-    CancelAsked,
     CancelUnowned,
     ChildSeen,
     CommandArrived,
     DeadlinePassed,
     FailUnrecoverable,
-    FromBody,
     GuardsDone,
     Input,
     ModelAnswered,
     ModelCut,
     ModelFailed,
     ModelStreamed,
-    NestedCalled,
-    NestedDropped,
-    NestedEnded,
     PhaseDone,
     Prepared,
-    PublishAsked,
-    ResultRefused,
-    SpawnAsked,
-    TasksAsked,
-    TaskStopped,
     WorkStopped,
 )
 from .judged import guards_done
@@ -67,7 +72,6 @@ from .nested import nested_said
 from .phases import phase_done
 from .preparing import admit, prepared
 from .recovery import activate
-from .report_inputs import BodyNoted, BodySaved, BodySpoke
 from .reports import body_reported
 from .state import RunState, StepBuilder, Transition
 from .steps import continue_run, run_hooks
@@ -90,11 +94,7 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
     Raises:
         IllegalTransition: a bug of the engine: the tables do not allow the move.
     """
-    if state.row.agent is not None:
-        spec = spec.acting(state.row.agent)
-    if state.calls.all:
-        spec = state.calls.joined(spec)
-    builder = StepBuilder(spec, state, now)
+    builder = StepBuilder(state.acting(spec), state, now)
     if state.row.position is ENDED:
         return builder.build()
     match message:  # the most frequent inputs come first

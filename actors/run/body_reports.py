@@ -20,8 +20,18 @@ from ..contract.parts import Attachment, fault_of_parts
 from ..contract.plain import JSONObject
 from ..contract.sizes import VALUE_LIMIT, too_large
 from ..contract.work_events import NOTES
-from ..engine.inputs import CallRaised, CallReturned, CallSuspended, Input, ResultRefused, Spent
-from ..engine.report_inputs import BodyNoted, BodyReport, BodySaved, BodySpoke
+from ..engine.body_inputs import (
+    BodyNoted,
+    BodyReport,
+    BodySaved,
+    BodySpoke,
+    CallRaised,
+    CallReturned,
+    CallSuspended,
+    ResultRefused,
+    Spent,
+)
+from ..engine.inputs import Input
 from ..engine.reports import OF_A_TASK
 from ..errors import ToolError
 from ..services.children import Children

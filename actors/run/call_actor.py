@@ -35,8 +35,9 @@ from ..contract.rows import CallRow, RunRow
 from ..contract.sizes import TooLarge
 from ..contract.spec import OfferedTool
 from ..contract.state import Keys
+from ..engine.body_inputs import CallRaised, CallSuspended, ResultRefused, Spent
 from ..engine.effects import StartCall, StartTask
-from ..engine.inputs import CallRaised, CallSuspended, Input, ResultRefused, Spent
+from ..engine.inputs import Input
 from ..plugins.contexts import PhaseContext
 from ..services.child_call import ChildCall
 from ..services.children import SLACK, Child, Cue, Release

@@ -17,6 +17,7 @@ import trio
 
 from ..contract.ids import body_error_id
 from ..contract.inference import Inference
+from ..engine.body_inputs import CallRaised, TaskStopped
 from ..engine.effects import (
     AnswerBody,
     AskGuards,
@@ -35,7 +36,7 @@ from ..engine.effects import (
     StartCall,
     StartTask,
 )
-from ..engine.inputs import CallRaised, Input, TaskStopped
+from ..engine.inputs import Input
 from ..engine.state import RunState
 from ..services.child_call import child_call, child_run_key, unknown_call
 from ..services.children import SLACK, Child, Release, call_key

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..contract.excerpt import is_large
+from ..engine.body_inputs import BodySpoke
 from ..engine.inputs import Input
-from ..engine.report_inputs import BodySpoke
 from .delta_buffers import DeltaBuffers
 
 Place = tuple[str, int, int]

@@ -23,7 +23,8 @@ from ..agents.agent import Agent
 from ..contract.decisions import Suspend
 from ..contract.inference import RequestChanges
 from ..contract.phases import Phase
-from ..engine.inputs import CallEdit, PhaseDone, Spent, Trimmed
+from ..engine.body_inputs import Spent
+from ..engine.inputs import CallEdit, PhaseDone, Trimmed
 from ..errors import AgentDefinitionError
 from ..models import resolve_model
 from ..plugins.contexts import GateContext, PhaseContext

@@ -26,9 +26,9 @@ from greenroom.actors.contract.inference import RequestChanges
 from greenroom.actors.contract.messages import CallRequest, ModelResponse, Usage
 from greenroom.actors.contract.phases import Phase, RunPosition
 from greenroom.actors.contract.spec import ToolSpec
+from greenroom.actors.engine import body_inputs as said
 from greenroom.actors.engine import effects as fx
 from greenroom.actors.engine import inputs as inp
-from greenroom.actors.engine import report_inputs as said
 
 from .fake_child import ENDS
 from .world import Key, World, key_of

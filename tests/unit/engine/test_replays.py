@@ -24,9 +24,9 @@ from greenroom.actors.contract.recording import RecordDelta, RecordEntry
 from greenroom.actors.contract.secrets.redaction import Redactor
 from greenroom.actors.contract.spec import MODES, AgentSpec
 from greenroom.actors.contract.state import Batch, KeyId, KeySpec, StateWrite, Write
+from greenroom.actors.engine import body_inputs as said
 from greenroom.actors.engine import inputs as inp
 from greenroom.actors.engine import recording as rec
-from greenroom.actors.engine import report_inputs as said
 from greenroom.actors.engine.initial_row import created
 from greenroom.actors.engine.state import RunState, Transition
 from greenroom.actors.replay.comparison import Replay, StoredRun

@@ -12,8 +12,8 @@ from greenroom.actors.contract.phases import Phase
 from greenroom.actors.contract.policies import BudgetPolicy, Policies, Price
 from greenroom.actors.contract.spec import AgentSpec, ToolSpec
 from greenroom.actors.contract.work_events import NOTES
+from greenroom.actors.engine import body_inputs as said
 from greenroom.actors.engine import inputs as inp
-from greenroom.actors.engine import report_inputs as said
 from greenroom.actors.engine import reports
 
 from .world import World, call
