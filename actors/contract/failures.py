@@ -35,16 +35,16 @@ _ROWS = (
         ("运行时不可用。", "检查它是否已安装、已登录且可达,然后重新开始。"),
     ),
     _row(
+        "runtime_failed",
+        "the program or server that did the work has failed, or has stopped by itself",
+        ("The runtime has failed.", "Read what it said at its end, then start again."),
+        ("运行时已失败。", "查看它结束时的输出,然后重新开始。"),
+    ),
+    _row(
         "workspace_outside_allowlist",
         "the workspace is not below an allowed directory",
         ("The workspace is outside the allowed directories.", "Choose an allowed directory or extend the allowlist."),
         ("工作区不在允许的目录内。", "选择允许的目录,或扩充允许列表。"),
-    ),
-    _row(
-        "workspace_conflict",
-        "the folder has changed where a proposal changes it, and nothing of the proposal was applied",
-        ("The folder has changed meanwhile.", "Read the paths; let the agent resolve the conflicts and propose again."),
-        ("文件夹在此期间已更改。", "查看所列路径;让智能体解决冲突后重新提出更改。"),
     ),
     _row(
         "permission_denied",

@@ -141,6 +141,15 @@ class Worktree:
                 await keep_step(self._shadow, self._thread, run_id, step, present.commit)
             self._shadow.kept[self._thread.folder.name] = run_id, step
 
+    async def remove_withheld(self) -> tuple[str, ...]:
+        """Remove what a program has put under a withheld name, before the next program starts; return the paths.
+
+        Raises:
+            WorkspaceTooLarge: the worktree has too many names.
+        """
+        async with self._locked():
+            return tuple(await trio.to_thread.run_sync(remove_withheld, self._thread.tree, self._shadow.withheld))
+
     async def propose(self) -> Proposal | None:
         """Return what the worktree has changed, as a proposal; None if it has changed nothing.
 

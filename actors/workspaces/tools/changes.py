@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final, Literal
 
 from ...contract.decisions import Reject
 from ...errors import ToolError
@@ -41,9 +41,7 @@ def change_tools() -> list[Tool[..., Any]]:
         """Bring a proposal into the folder of the user, or only the files at `paths`. `summary` says what it does."""
         result = await worktree_of(ctx).apply(proposal, paths)
         await report_apply(ctx, result, some=paths is not None)
-        if result.status == "conflicted":
-            raise ToolError(_conflict(result), run_code="workspace_conflict")
-        return f"applied: {', '.join(result.files[:MOST_FILES]) or 'the folder has these changes already'}"
+        return _ended(result)
 
     return [propose_changes, apply_changes]
 
@@ -61,8 +59,19 @@ def _described(proposal: Proposal) -> str:
     return "\n".join(lines)
 
 
-def _conflict(result: ApplyResult) -> str:
+_APPLIED: Final = "applied: "
+_CONFLICTED: Final = "the workspace has moved, nothing is applied: "
+
+
+def apply_end(text: str) -> Literal["applied", "conflicted", "refused"]:
+    """Return what the text of an ended call of apply_changes says; a denial, and any other text, is "refused"."""
+    return "applied" if text.startswith(_APPLIED) else "conflicted" if text.startswith(_CONFLICTED) else "refused"
+
+
+def _ended(result: ApplyResult) -> str:
+    if result.status == "applied":
+        return f"{_APPLIED}{', '.join(result.files[:MOST_FILES]) or 'the folder has these changes already'}"
     return (
-        f"the workspace has moved, nothing is applied: {', '.join(result.conflicts[:MOST_FILES])}. Resolve the conflict"
+        f"{_CONFLICTED}{', '.join(result.conflicts[:MOST_FILES])}. Resolve the conflict"
         " markers in these files, then propose the changes again"
     )

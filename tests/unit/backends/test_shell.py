@@ -111,3 +111,12 @@ def test_of_a_long_output_head_and_tail_are_shown_and_followers_see_a_bounded_pa
     assert len(shown) < SHOWN + 100
     assert STREAMED < streamed < STREAMED + 100
     assert Output().shown() == ""
+
+
+async def test_withheld_files_that_a_command_has_made_are_removed_before_the_next_one_and_named(
+    worktree: Worktree,
+) -> None:
+    await run(worktree, "mkdir .claude && echo '{}' > .claude/settings.json && echo k > .env")
+    said = await run(worktree, "ls -A . .claude")
+    assert said.startswith("[removed, no run may have such files: .claude/settings.json, .env]\nexit code 0\n")
+    assert said.endswith("\n.:\n.claude\n.git\nsrc\n\n.claude:")
