@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import attrs
+
 from ..agents.agent import Agent
 from ..errors import AgentDefinitionError
 from ..permission.plugin import Permission
 from ..permission.rules import Rule
+from ..workspaces.tools.changes import apply_end, change_tools
 from .backend import Backend
-from .driver import Driver
+from .driver import APPLY, Driver
+from .programs import SESSION
 
 _REFUSED: Final = {
     "model": "the backend answers",
@@ -43,7 +47,16 @@ def agent(key: str, backend: Backend, *, rules: Sequence[Rule] | None = None, **
         if name in options:
             raise AgentDefinitionError(f"agent({key!r}, {name}=...): {why}; leave {name}= out")
     tool = backend.tool()
-    root = getattr(backend, "folder", None)
-    plugins = (Permission(rules, root=root), *options.pop("plugins", ()))
-    driver = Driver(backend, tool.name)
-    return Agent(key, model=driver, tools=(tool,), plugins=plugins, **{"on_deny": "cancel_run", **options})
+    tools, read = [tool], None
+    if backend.proposes:
+        apply = next(one for one in change_tools() if one.name == APPLY)
+        tools, read = [tool, attrs.evolve(apply, on_error="raise")], apply_end
+    permission = Permission(rules, root=getattr(backend, "folder", None))
+    return Agent(
+        key,
+        model=Driver(backend, tool.name, read),
+        tools=tools,
+        plugins=(permission, *options.pop("plugins", ())),
+        state=(SESSION, *options.pop("state", ())),
+        **{"on_deny": "cancel_run", **options},
+    )

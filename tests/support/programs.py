@@ -339,6 +339,12 @@ async def informer(ctx: Context) -> str:
     await ctx.reports.note("runtime.timeout", runtime="acme", which="idle", seconds=300.0)
     await ctx.reports.note("runtime.unavailable", code="runtime_unavailable", runtime="acme", reason="not logged in")
     await ctx.reports.note("schema.validation_failed", source="acme", line=7, rule="json", sample="{")
+    changed = {"path": "a.txt", "change": "modified", "added": 1, "removed": 1}
+    await ctx.reports.note(
+        "run.diff.ready", proposal="p", base="b", target="t", files=[changed], summary="1 file: +1 -1"
+    )
+    for status in ("proposed", "applied", "conflicted", "discarded"):
+        await ctx.reports.note(f"run.patch.{status}", proposal="p", files=["a.txt"], status=status)
     return "told"
 
 

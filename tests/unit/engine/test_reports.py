@@ -131,7 +131,8 @@ def test_a_note_is_an_event_with_the_id_of_its_call() -> None:
 
 @pytest.mark.parametrize("name", NOTES)
 def test_each_kind_of_note_can_be_made_of_plain_data(name: str) -> None:
-    values = {str: "x", int: 1, float: 1.0, "entries": [{"text": "t", "status": "s"}], "which": "idle"}
+    entries = [{"text": "t", "status": "s"}]
+    values = {str: "x", int: 1, float: 1.0, "entries": entries, "which": "idle", "files": [], "status": "proposed"}
     fields = {
         field.encode_name: values.get(field.name, values.get(field.type, "x"))
         for field in msgspec.structs.fields(NOTES[name])
