@@ -1,10 +1,11 @@
-"""The extension points: the ports Model and Store, and the three ports of which a store consists."""
+"""The extension points: the ports Model and Store, the three ports of which a store consists, and ValueStore."""
 
 from .claims import Claims
 from .model import CallDelta, Model, ModelDelta, ModelEvent, ReasoningDelta, TextDelta, UsageReport
 from .notifier import Notifier
 from .run_store import Pruned, RunStore, StoreStatistics
 from .store import Store
+from .values import ValueStore
 
 __all__ = [
     "CallDelta",
@@ -20,4 +21,5 @@ __all__ = [
     "StoreStatistics",
     "TextDelta",
     "UsageReport",
+    "ValueStore",
 ]
