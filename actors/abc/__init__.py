@@ -1,10 +1,11 @@
-"""The extension points: the ports Model and Store, the three ports of which a store consists, and ValueStore."""
+"""The extension points: the ports Model, Store, Surroundings and ValueStore, and the three parts of a store."""
 
 from .claims import Claims
 from .model import CallDelta, Model, ModelDelta, ModelEvent, ReasoningDelta, TextDelta, UsageReport
 from .notifier import Notifier
 from .run_store import Pruned, RunStore, StoreStatistics
 from .store import Store
+from .surroundings import Surroundings
 from .values import ValueStore
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "RunStore",
     "Store",
     "StoreStatistics",
+    "Surroundings",
     "TextDelta",
     "UsageReport",
     "ValueStore",

@@ -23,6 +23,7 @@ from typing import assert_never
 from ..contract.calls import CallPosition
 from ..contract.phases import ENDED
 from ..contract.spec import AgentSpec
+from .artifacts import publish_asked
 from .asking import model_failed
 from .child_runs import child_seen, unwatched
 from .commands import cancel_unowned, command_arrived
@@ -30,7 +31,10 @@ from .inference import model_answered, model_cut, model_streamed
 from .inputs import (
     Activate,
     Admit,
+    BodyNoted,
     BodyOverran,
+    BodySaved,
+    BodySpoke,
     CallPrinted,
     CallProgressed,
     CallRaised,
@@ -53,6 +57,8 @@ from .inputs import (
     NestedDropped,
     NestedEnded,
     PhaseDone,
+    Prepared,
+    PublishAsked,
     ResultRefused,
     SpawnAsked,
     TasksAsked,
@@ -62,9 +68,11 @@ from .inputs import (
 from .judged import guards_done
 from .nested import nested_said
 from .phases import phase_done
+from .preparing import admit, prepared
 from .recovery import activate
+from .reports import body_reported
 from .state import RunState, StepBuilder, Transition
-from .steps import admit, continue_run, run_hooks
+from .steps import continue_run, run_hooks
 from .task_requests import desk_asked, task_said
 from .termination import LATE, abandon, end, end_unowned, overran, work_stopped
 from .tool_bodies import body_said
@@ -102,6 +110,8 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
             activate(builder, message)
         case CallProgressed() | CallPrinted():
             _body_said(builder, message)
+        case BodySpoke() | BodyNoted() | BodySaved():
+            body_reported(builder, message)
         case PhaseDone():
             phase_done(builder, message)
         case CommandArrived():
@@ -112,11 +122,15 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
             continue_run(builder)
         case Admit():
             admit(builder, message)
+        case Prepared():
+            prepared(builder, message)
         case GuardsDone():
             guards_done(builder, message)
         case SpawnAsked() | CancelAsked() | TasksAsked() | TaskStopped():
             desk_asked(builder, message)
             continue_run(builder)
+        case PublishAsked():
+            publish_asked(builder, message)
         case NestedCalled() | NestedDropped() | NestedEnded():
             nested_said(builder, message)
             continue_run(builder)

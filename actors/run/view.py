@@ -15,6 +15,7 @@ import attrs
 from msgspec.structs import replace
 
 from ..agents.agent import Agent
+from ..contract.artifacts import Artifact, copied_artifacts
 from ..contract.calls import CallStatus
 from ..contract.codec import SchemaError
 from ..contract.decisions import Ticket
@@ -57,6 +58,7 @@ class RunView:
         degraded: The reason why no owner here works on the run (deps_missing, agent_unknown, state_mismatch, gave_up),
             or None.
         title: one line that describes the run, redacted; the run id for a run without a title.
+        artifacts: The facts of the artifacts that the run has published, and of those that a fork has copied; redacted.
         waiting_for: The obstacle of a waiting run: its thread, a slot, people...; None if the run works or is done.
     """
 
@@ -80,6 +82,7 @@ class RunView:
     title: str = ""
     waiting_for: WaitingFor | None = None
     active_agent: str = ""
+    artifacts: tuple[Artifact, ...] = ()
 
 
 def ticket_steps(record: RunRecord, redactor: Redactor) -> Steps[tuple[Ticket, ...]]:
@@ -136,6 +139,10 @@ def view_steps(
         ]
     thread_ids = {message.id for message in messages} if row.pending_input else ()
     messages += (message for message in row.pending_input if message.id not in thread_ids)
+    artifacts = list[Artifact]()
+    published = (artifact for call in record.calls for artifact in call.artifacts)
+    for artifact in (*copied_artifacts(record.state), *published):
+        artifacts.append((yield from shown_artifact(artifact, redactor)))
     title = redactor.text(info.title)
     if not info.title:  # a run from before runs had titles
         own = next((message.content for message in messages if message.id == f"{info.run_id}.m1"), "")
@@ -165,7 +172,19 @@ def view_steps(
         degraded=degraded,
         title=title,
         active_agent=row.agent or info.agent,
+        artifacts=tuple(artifacts),
         waiting_for=waiting_for and attrs.evolve(waiting_for, detail=redactor.text(waiting_for.detail)),
+    )
+
+
+def shown_artifact(artifact: Artifact, redactor: Redactor) -> Steps[Artifact]:
+    """Return the facts of an artifact as people may see them, in steps."""
+    return replace(
+        artifact,
+        name=(yield from redactor.text_steps(artifact.name)),
+        path=(yield from redactor.text_steps(artifact.path)),
+        url=(yield from redactor.text_steps(artifact.url)),
+        metadata=(yield from redactor.steps(artifact.metadata)),
     )
 
 

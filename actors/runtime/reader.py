@@ -17,6 +17,7 @@ import trio
 
 from ..abc import StoreStatistics
 from ..agents.agent import Agent
+from ..contract.artifacts import Artifact
 from ..contract.calls import CallStatus
 from ..contract.decisions import Ticket
 from ..contract.lifecycle import DONE, RunStatus, Stage
@@ -48,6 +49,7 @@ from ..services.sanitize import GREATEST, InvalidValue, check_range, run_id_of, 
 from ..services.services import Services, retry_until_available
 from ..services.stepping import in_steps
 from ..state.values import shown
+from .artifacts import read_artifact
 from .listing import shown_page
 from .run_registry import RunRegistry
 from .thread_access import MayJoin, open_to
@@ -341,6 +343,22 @@ class RunReader:
             raise UsageError(f"the thread of run {run_id!r} has no image or file with the digest {sha256!r:.100}")
         body: bytes = bodies[digest]
         return body
+
+    async def artifact(self, run_id: str, artifact_id: str) -> Artifact:
+        """Return an artifact of a run, with its bytes and redacted facts; see `Run.artifact`.
+
+        Raises:
+            UnknownRun: no run has this id.
+            UnknownArtifact: the run has no such artifact, or the store has no bytes of it.
+        """
+        if not isinstance(artifact_id, str):
+            raise UsageError(f"artifact_id={shown(artifact_id)}: give the id of an artifact, a str")
+        outline = await self.outline(run_id)
+        if outline is None:
+            raise UnknownRun(run_id)
+        redactor = self.redactor.within(outline.info.workspace)
+        with self._services.signals.looking():
+            return await read_artifact(self._services.store, outline, text_of(artifact_id), redactor)
 
     async def outcome(self, run_id: str, *, final: bool) -> Any:
         """Wait for a run's outcome: until it is at rest, or (`final`) done; see `Run.wait` and `Run.result`.

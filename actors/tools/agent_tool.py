@@ -237,4 +237,5 @@ def tool_essence(tool: Tool[..., object]) -> Any:
     # added only if set, so that digests of other tools stay stable
     more = [["guardrail", one.kind, one.name] for one in (*tool.input_guardrails, *tool.output_guardrails)]
     conditional = [] if tool.is_enabled is True else ["is_enabled"]
-    return [*essence, *(["background"] if tool.background else []), *more, *conditional]
+    prepares = [] if tool.prepare is None else ["prepare"]
+    return [*essence, *(["background"] if tool.background else []), *more, *conditional, *prepares]

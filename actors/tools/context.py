@@ -7,11 +7,13 @@ body are then dropped.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 import attrs
 import trio
 
+from ..contract.artifacts import Artifact, ArtifactKind, without_bytes
 from ..contract.decisions import Decision, Suspend
 from ..contract.facts import NestedAnswer
 from ..contract.ids import idempotency_key
@@ -20,6 +22,7 @@ from ..contract.tasks import TaskView
 from ..errors import ToolError, UsageError
 from ..state.access import WritableState, check_state
 from ..state.values import copied_decision
+from .artifacts import artifact_of, read_whole
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -109,6 +112,14 @@ def _question(suspend: object) -> Suspend:
     return suspend
 
 
+async def _publish_nowhere(artifact: Artifact) -> Artifact:
+    return without_bytes(artifact)
+
+
+def _publish_nothing(artifact: Artifact) -> Artifact:
+    return without_bytes(artifact)
+
+
 async def _start_nothing(tool: str, arguments: JSONObject) -> str:
     raise _alone(f"spawn({tool!r})")
 
@@ -165,6 +176,7 @@ class _ContextBase(Generic[Deps]):
     attempt: int = 1
     decision: Decision | None = attrs.field(default=None, converter=attrs.converters.optional(copied_decision))
     state: WritableState = attrs.field(factory=WritableState, validator=check_state)
+    workspace: Any = attrs.field(default=None)
 
     @property
     def idempotency_key(self) -> str:
@@ -184,9 +196,11 @@ class ToolContext(_ContextBase[Deps]):
         decision: the newest answer to a `Suspend` of this body; None until then. Permissions (an approval, a plugin's
             gate, the repetition of a lost body) are not answers; gates see those.
         state: state keys. The body reads its own writes; others see them when the body has returned.
+        workspace: what the run works in, such as a `gr.ext.Worktree`; None for a run without a workspace.
         report_progress, report_output: set by the runtime; call `progress` and `output` instead.
         start_task, stop_task, see_tasks: set by the runtime; call `spawn`, `cancel_task` and `tasks` instead.
         ask_people: set by the runtime; call `ask` instead.
+        publish: set by the runtime; call `artifact` instead.
         call_nested, end_nested: set by the runtime, for bodies that let another program work: such a body asks before
             the program acts, does the work only if the answer has arguments, and reports the end. Calls and answers are
             concurrent. See `BodyPort` for errors and cancellation.
@@ -198,6 +212,7 @@ class ToolContext(_ContextBase[Deps]):
     stop_task: Callable[[str], Awaitable[bool]] = attrs.field(default=_stop_nothing, repr=False)
     see_tasks: Callable[[], Awaitable[tuple[TaskView, ...]]] = attrs.field(default=_see_nothing, repr=False)
     ask_people: Callable[[Suspend], Awaitable[Decision]] = attrs.field(default=_ask_nobody, repr=False)
+    publish: Callable[[Artifact], Awaitable[Artifact]] = attrs.field(default=_publish_nowhere, repr=False)
     call_nested: CallNested = attrs.field(default=_call_nothing, repr=False)
     end_nested: EndNested = attrs.field(default=_end_nothing, repr=False)
 
@@ -248,6 +263,47 @@ class ToolContext(_ContextBase[Deps]):
         question = _question(suspend)
         await trio.lowlevel.checkpoint()
         return await self.ask_people(question)
+
+    async def artifact(
+        self,
+        name: str,
+        data: bytes | str | Path | None = None,
+        /,
+        *,
+        kind: ArtifactKind = "file",
+        media_type: str | None = None,
+        **metadata: object,
+    ) -> Artifact:
+        """Publish bytes: followers of the run see them, and `GET /v1/runs/{run}/artifacts/{id}` serves them.
+
+        Secrets in a text (bytes that are UTF-8) are masked as in events. The artifact is whole or not there, and
+        durable on return. A body that runs again (after a crash, a suspension) and publishes the same again gets the
+        artifact of before.
+
+        Cancellation: the artifact may be published.
+
+        Args:
+            name: the name of a file, at most 255 characters, and no path.
+            data: 1 byte to 8 MiB, a text, or the path of a file that is read whole. None: only of a preview with `url`.
+            kind: "file"; "document", "screenshot" or "preview", which require metadata; "diff", "transcript" or "raw",
+                which are texts.
+            media_type: such as "text/html". None: what the bytes and the end of the name show.
+            **metadata: JSON data of at most 2,048 bytes. A document requires the texts source_route, language and
+                build_status; a screenshot the texts viewport, route, theme, language and privacy_review ("none",
+                "passed", or "blocked": its bytes are not stored); a preview read_at, a datetime with a zone, and path
+                (the file that the bytes are from) or url (an address, as a text: nothing fetches it).
+
+        Returns:
+            The artifact with its id, without its bytes.
+
+        Raises:
+            UsageError: an argument is invalid, metadata is missing, or the bytes are too many.
+            ToolError: the run has 200 artifacts or 64 MiB of them, or does not wait for this call any more, or the
+                body is a background task's.
+        """
+        await trio.lowlevel.checkpoint()
+        body = await trio.to_thread.run_sync(read_whole, data) if isinstance(data, Path) else data
+        return await self.publish(artifact_of(name, body, kind=kind, media_type=media_type, metadata=metadata))
 
     async def spawn(self, tool: Spawnable | str, /, **arguments: object) -> str:
         """Start a tool of the agent as a background task of this run and continue beside it.
@@ -312,8 +368,8 @@ class SyncToolContext(_ContextBase[Deps]):
         attempt: counts from 1.
         decision: the newest answer to a `Suspend` of this body; None until then. Permissions (an approval, a plugin's
             gate, the repetition of a lost body) are not answers; gates see those.
-        state: as in `ToolContext`.
-        report_progress, report_output, heed, start_task, stop_task, see_tasks, ask_people: set by the runtime.
+        state, workspace: as in `ToolContext`.
+        report_progress, report_output, heed, start_task, stop_task, see_tasks, ask_people, publish: set by the runtime.
     """
 
     report_progress: Callable[[float, str], None] = attrs.field(default=_deaf_progress, repr=False)
@@ -323,6 +379,7 @@ class SyncToolContext(_ContextBase[Deps]):
     stop_task: Callable[[str], bool] = attrs.field(default=_stop_none, repr=False)
     see_tasks: Callable[[], tuple[TaskView, ...]] = attrs.field(default=_see_none, repr=False)
     ask_people: Callable[[Suspend], Decision] = attrs.field(default=_ask_none, repr=False)
+    publish: Callable[[Artifact], Artifact] = attrs.field(default=_publish_nothing, repr=False)
 
     def progress(self, fraction: float, text: str = "") -> None:
         """Report the progress of the body; as `ToolContext.progress`.
@@ -357,6 +414,27 @@ class SyncToolContext(_ContextBase[Deps]):
         question = _question(suspend)
         self.heed()
         return self.ask_people(question)
+
+    def artifact(
+        self,
+        name: str,
+        data: bytes | str | Path | None = None,
+        /,
+        *,
+        kind: ArtifactKind = "file",
+        media_type: str | None = None,
+        **metadata: object,
+    ) -> Artifact:
+        """Publish bytes; as `ToolContext.artifact`.
+
+        Raises:
+            UsageError: an argument is invalid, metadata is missing, or the bytes are too many.
+            ToolError: the artifact is refused, with the reason.
+            trio.Cancelled: the call was cancelled.
+        """
+        self.heed()
+        body = read_whole(data) if isinstance(data, Path) else data
+        return self.publish(artifact_of(name, body, kind=kind, media_type=media_type, metadata=metadata))
 
     def spawn(self, tool: Spawnable | str, /, **arguments: object) -> str:
         """Start a tool of the agent as a background task of this run; as `ToolContext.spawn`.
