@@ -131,7 +131,7 @@ class WorkspaceRefused(UsageError):
     def __init__(
         self, code: Literal["workspace_outside_allowlist", "target_offline"], message: str, *names: str
     ) -> None:
-        super().__init__(f"{code}: {message}")
+        super().__init__(message)
         self.code = code
         self.names = names
 
@@ -161,7 +161,22 @@ class AgentDefinitionError(UsageError):
 
 
 class ToolError(GreenroomError):
-    """Raise it in a tool: the model reads its text, and nothing else."""
+    """Raise it in a tool: the model reads its text, and nothing else.
+
+    Attributes:
+        run_code: If the tool's failures end the run (`on_error="raise"`): the code of the run's failure, a key of the
+            failure catalogue; None: tool_error.
+
+    Raises:
+        UsageError: the code is unknown.
+    """
+
+    def __init__(self, *args: object, run_code: str | None = None) -> None:
+        super().__init__(*args)
+        if run_code is not None and run_code not in FAILURES:
+            hint = did_you_mean(run_code, FAILURES)
+            raise UsageError(f"ToolError(run_code={run_code!r:.100}): {hint}the codes are {', '.join(FAILURES)}")
+        self.run_code = run_code
 
 
 class PreparationError(GreenroomError):
@@ -284,15 +299,17 @@ class RunDegradedError(GreenroomError):
 
     Attributes:
         run_id: the run.
-        reason: deps_missing, agent_unknown, state_mismatch (a stored state key differs from the agent's declaration),
-            or gave_up (the owner crashed again and again). In a store that several processes share, also dead_letter
-            (its owners' processes ended again and again) and newer_schema (a newer release has written the run); and
-            the others only if no live process has the agent.
+        reason: deps_missing, agent_unknown, target_offline (the place of its workspace is not here), state_mismatch (a
+            stored state key differs from the agent's declaration), or gave_up (the owner crashed again and again). In a
+            store that several processes share, also dead_letter (its owners' processes ended again and again) and
+            newer_schema (a newer release has written the run); and the others only if no live process has both the
+            agent and the place.
         detail: a sentence.
     """
 
     def __init__(self, run_id: str, reason: str, detail: str) -> None:
-        super().__init__(f"run {run_id} is degraded ({reason}): {detail}; continue it with runtime.resume(...)")
+        way = "" if reason == "target_offline" else "; continue it with runtime.resume(...)"
+        super().__init__(f"run {run_id} is degraded ({reason}): {detail}{way}")
         self.run_id, self.reason, self.detail = run_id, reason, detail
 
 

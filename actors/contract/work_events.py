@@ -18,7 +18,7 @@ from .payloads import FOREIGN_TEXT, Payload
 from .plain import JSONObject
 
 
-class FileRead(Payload, frozen=True, kw_only=True):
+class WorkspaceFileRead(Payload, frozen=True, kw_only=True):
     """The body has read a file. `path` is relative to the workspace; `bytes` and `lines` as far as known."""
 
     path: Annotated[str, FOREIGN_TEXT]
@@ -32,7 +32,7 @@ class PlanChanged(Payload, frozen=True, kw_only=True):
     """The body has another list of what it wants to do, in its order; each entry has `text` and `status`."""
 
     call_id: str
-    entries: Annotated[tuple[dict[str, str], ...], FOREIGN_TEXT]
+    entries: Annotated[tuple[Mapping[str, str], ...], FOREIGN_TEXT]
 
 
 class RuntimeUnavailable(Payload, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ class ValidationFailed(Payload, frozen=True, kw_only=True):
     at most 300 characters.
     """
 
-    source: Annotated[str, FOREIGN_TEXT]
+    source: Annotated[str, FOREIGN_TEXT] = msgspec.field(name="source")
     line: int
     rule: Annotated[str, FOREIGN_TEXT]
     sample: Annotated[str, FOREIGN_TEXT] = ""
@@ -70,7 +70,7 @@ class ValidationFailed(Payload, frozen=True, kw_only=True):
 
 NOTES: Final[Mapping[str, type[Payload]]] = {
     "run.degraded": ev.RunDegraded,
-    "run.file.read": FileRead,
+    "run.file.read": WorkspaceFileRead,
     "run.plan.changed": PlanChanged,
     "runtime.unavailable": RuntimeUnavailable,
     "runtime.timeout": RuntimeTimeout,
@@ -93,7 +93,7 @@ class ArtifactReady(Payload, frozen=True, kw_only=True):
     call_id: str
     name: Annotated[str, FOREIGN_TEXT]
     kind: ArtifactKind
-    media_type: str
+    media_type: Annotated[str, FOREIGN_TEXT]
     size: int
     sha256: str
     metadata: Annotated[JSONObject, FOREIGN_TEXT] = msgspec.field(default_factory=dict)

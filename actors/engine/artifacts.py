@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from ..contract.artifacts import MAX_ARTIFACTS, MAX_TOTAL, Artifact, artifact_id
 from ..contract.calls import CallPosition
 from ..contract.work_events import ArtifactReady, PreviewReady
+from .body_inputs import PublishAsked
 from .effects import AnswerBody
-from .inputs import PublishAsked
 from .state import StepBuilder
 
 GONE: Final = "The run does not wait for this call any more: it can publish nothing."

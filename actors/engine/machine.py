@@ -25,14 +25,8 @@ from ..contract.phases import ENDED
 from ..contract.spec import AgentSpec
 from .artifacts import publish_asked
 from .asking import model_failed
-from .child_runs import child_seen, unwatched
-from .commands import cancel_unowned, command_arrived
-from .inference import model_answered, model_cut, model_streamed
-from .inputs import (
-    Activate,
-    Admit,
+from .body_inputs import (
     BodyNoted,
-    BodyOverran,
     BodySaved,
     BodySpoke,
     CallPrinted,
@@ -41,28 +35,36 @@ from .inputs import (
     CallReturned,
     CallSuspended,
     CancelAsked,
+    FromBody,
+    NestedCalled,
+    NestedDropped,
+    NestedEnded,
+    PublishAsked,
+    ResultRefused,
+    SpawnAsked,
+    TasksAsked,
+    TaskStopped,
+)
+from .child_runs import child_seen, unwatched
+from .commands import cancel_unowned, command_arrived
+from .inference import model_answered, model_cut, model_streamed
+from .inputs import (
+    Activate,
+    Admit,
+    BodyOverran,
     CancelUnowned,
     ChildSeen,
     CommandArrived,
     DeadlinePassed,
     FailUnrecoverable,
-    FromBody,
     GuardsDone,
     Input,
     ModelAnswered,
     ModelCut,
     ModelFailed,
     ModelStreamed,
-    NestedCalled,
-    NestedDropped,
-    NestedEnded,
     PhaseDone,
     Prepared,
-    PublishAsked,
-    ResultRefused,
-    SpawnAsked,
-    TasksAsked,
-    TaskStopped,
     WorkStopped,
 )
 from .judged import guards_done
@@ -92,9 +94,7 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
     Raises:
         IllegalTransition: a bug of the engine: the tables do not allow the move.
     """
-    if state.row.agent is not None:
-        spec = spec.acting(state.row.agent)
-    builder = StepBuilder(spec, state, now)
+    builder = StepBuilder(state.acting(spec), state, now)
     if state.row.position is ENDED:
         return builder.build()
     match message:  # the most frequent inputs come first
@@ -138,6 +138,18 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
             model_failed(builder, message)
         case ModelCut():
             model_cut(builder, message)
+        case CancelUnowned() | DeadlinePassed() | BodyOverran() | WorkStopped() | FailUnrecoverable():
+            _owner_said(builder, message)
+        case _ as never:
+            assert_never(never)
+    return builder.build()
+
+
+def _owner_said(
+    builder: StepBuilder, message: CancelUnowned | DeadlinePassed | BodyOverran | WorkStopped | FailUnrecoverable
+) -> None:
+    """Handle the inputs with which the owner ends the run, or says what has ended."""
+    match message:
         case CancelUnowned():
             cancel_unowned(builder, message.items)
         case DeadlinePassed():
@@ -150,7 +162,6 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
             abandon(builder, message.detail)
         case _ as never:
             assert_never(never)
-    return builder.build()
 
 
 def _body_said(builder: StepBuilder, message: FromBody) -> None:

@@ -18,13 +18,13 @@ from ..contract.ids import body_error_id, child_run_id
 from ..contract.phases import TOOLS, Phase
 from ..contract.rows import CallRow
 from ..contract.spec import ExecutionMode, ToolSpec
+from .body_inputs import CallPrinted, CallProgressed, CallRaised, CallReturned, CallSuspended, FromBody, ResultRefused
 from .budgets import may_begin_body, spend_all
 from .denials import doubted
 from .effects import RunPhase, StartCall
 from .gates import ask_gates, asks_gates
 from .guardrails import refuse_result
 from .handoffs import begin_handoff, carry_out, without_handoffs
-from .inputs import CallPrinted, CallProgressed, CallRaised, CallReturned, CallSuspended, FromBody, ResultRefused
 from .nested import begin_nested, parent_said
 from .reports import discard_spoken
 from .state import StepBuilder
@@ -32,7 +32,7 @@ from .state_merge import returned
 from .step_calls import ALONE, BEGUN, PROVISIONAL, RESUMED, StepCalls
 from .tasks import call_in_background
 from .termination import fail_by_call
-from .tickets import close_call, open_ticket
+from .tickets import ask_for_body, close_call
 
 _GATING: Final = CallPosition.GATING
 _ALLOWED: Final = CallPosition.ALLOWED
@@ -177,6 +177,7 @@ def start_body(builder: StepBuilder, call: CallRow) -> None:
             state=builder.snapshot,
             child_run=call.child_run,
             memo=call.memo,
+            offered=call.offered,
             # a child run must not exist for a call that is not stored
             durable=tool is None or not tool.replay_safe or call.ticket is not None or call.child_run is not None,
         )
@@ -218,7 +219,7 @@ def body_said(builder: StepBuilder, call: CallRow, message: FromBody) -> None:
             )
         case CallSuspended():
             if builder.row.position is TOOLS:
-                open_ticket(builder, builder.put(call, body_question=True), message.suspend)
+                ask_for_body(builder, call, message)
         case ResultRefused():
             refuse_result(builder, call, message)
         case CallRaised():

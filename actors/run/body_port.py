@@ -24,9 +24,8 @@ from ..contract.plain import JSONObject
 from ..contract.sizes import VALUE_LIMIT, TooLarge, measured
 from ..contract.spec import HANDOFF
 from ..contract.tasks import TaskView
-from ..engine.inputs import (
+from ..engine.body_inputs import (
     CancelAsked,
-    Input,
     NestedCalled,
     NestedDropped,
     NestedEnded,
@@ -34,6 +33,7 @@ from ..engine.inputs import (
     SpawnAsked,
     TasksAsked,
 )
+from ..engine.inputs import Input
 from ..errors import ToolError
 from ..services.children import Children
 from ..services.delta_buffers import DeltaBuffers, pieces
@@ -100,8 +100,8 @@ class BodyPort:
         def question(number: int) -> Input:
             return PublishAsked(ask=number, call_id=self._spawner, attempt=self._attempt, artifact=clean)
 
-        stored: Artifact = await self._children.questions.ask(question)
-        return stored
+        artifact_in_store: Artifact = await self._children.questions.ask(question)
+        return artifact_in_store
 
     # --- nested calls ------------------------------------------------------------------------------------------------
 

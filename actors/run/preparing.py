@@ -24,7 +24,6 @@ from ..errors import PreparationError
 from ..services.children import Child
 from ..services.error_log import RUN, TOOL
 from ..services.sanitize import text_of
-from ..tools.definition import Tool
 from ..tools.preparing import PreparationContext
 from ..user_code.calls import Late, call_user
 from .run_context import RunContext
@@ -75,11 +74,12 @@ class Preparing:
             yield "", partial(surroundings.prepare, run.info)
             workspace = surroundings.of(run.info)
         ctx = PreparationContext(deps=run.deps, info=run.info, workspace=workspace)
-        tools = dict[int, Tool[..., object]]()
-        for agent in run.services.agents.graph(run.need_agent()).values():
-            tools |= {id(tool): tool for tool in agent.tools if tool.prepare is not None}
+        tools = {
+            id(tool): tool for agent in run.services.agents.graph(run.need_agent()).values() for tool in agent.tools
+        }
         for tool in tools.values():
-            yield tool.name, partial(tool.prepare, ctx)
+            if tool.prepare is not None:
+                yield tool.name, partial(tool.prepare, ctx)
 
     def _read(self, name: str, outcome: Returned[object] | Raised | Late) -> Preparation | Prepared:
         """Return a preparation with its facts as JSON, or the failure."""

@@ -55,8 +55,8 @@ class RunView:
         step: the current step, from 1.
         last_sequence: The sequence of the newest event.
         pending: accepted commands that have not acted yet.
-        degraded: The reason why no owner here works on the run (deps_missing, agent_unknown, state_mismatch, gave_up),
-            or None.
+        degraded: The reason why no owner here works on the run (deps_missing, agent_unknown, target_offline,
+            state_mismatch, gave_up), or None.
         title: one line that describes the run, redacted; the run id for a run without a title.
         artifacts: The facts of the artifacts that the run has published, and of those that a fork has copied; redacted.
         waiting_for: The obstacle of a waiting run: its thread, a slot, people...; None if the run works or is done.
@@ -121,8 +121,7 @@ def view_steps(
     tickets = () if row.status is DONE else (yield from ticket_steps(record, redactor))
     redactor = redactor.within(info.workspace)
     messages = list(thread)
-    sure = row.inference is None or not row.inference.unsure
-    if row.draft is not None and sure:
+    if row.draft is not None and (row.inference is None or not row.inference.unsure):
         messages.append(row.draft)
         messages += [
             Message(
@@ -139,10 +138,6 @@ def view_steps(
         ]
     thread_ids = {message.id for message in messages} if row.pending_input else ()
     messages += (message for message in row.pending_input if message.id not in thread_ids)
-    artifacts = list[Artifact]()
-    published = (artifact for call in record.calls for artifact in call.artifacts)
-    for artifact in (*copied_artifacts(record.state), *published):
-        artifacts.append((yield from shown_artifact(artifact, redactor)))
     title = redactor.text(info.title)
     if not info.title:  # a run from before runs had titles
         own = next((message.content for message in messages if message.id == f"{info.run_id}.m1"), "")
@@ -172,9 +167,18 @@ def view_steps(
         degraded=degraded,
         title=title,
         active_agent=row.agent or info.agent,
-        artifacts=tuple(artifacts),
+        artifacts=(yield from shown_artifacts(record, redactor)),
         waiting_for=waiting_for and attrs.evolve(waiting_for, detail=redactor.text(waiting_for.detail)),
     )
+
+
+def shown_artifacts(record: RunRecord, redactor: Redactor) -> Steps[tuple[Artifact, ...]]:
+    """Return the facts of all artifacts of a run, the copied ones first, in steps."""
+    artifacts = list[Artifact]()
+    own_artifacts = (artifact for call in record.calls for artifact in call.artifacts)
+    for artifact in (*copied_artifacts(record.state), *own_artifacts):
+        artifacts.append((yield from shown_artifact(artifact, redactor)))
+    return tuple(artifacts)
 
 
 def shown_artifact(artifact: Artifact, redactor: Redactor) -> Steps[Artifact]:

@@ -103,7 +103,7 @@ class Placing:
         if is_bound:
             text = f"the thread works in a copy of {workspace!r:.300} at a place that no live process has"
             return WorkspaceRefused("target_offline", f"{text}; start a process there, or take another thread")
-        shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "") if names else "none"
+        listing = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "") if names else "none"
         return WorkspaceRefused(
-            "target_offline", f"no live process has the workspace {workspace!r:.300}; there are: {shown}", *names
+            "target_offline", f"no live process has the workspace {workspace!r:.300}; there are: {listing}", *names
         )

@@ -19,7 +19,7 @@ from typing_extensions import override
 from greenroom.supervision.border import Raised, capture
 
 from ..contract.codec import message_of
-from ..contract.dropped_constraints import dropped_constraint
+from ..contract.json_schema.dropped_constraints import dropped_constraint
 from ..contract.outcomes import Completed
 from ..contract.plain import JSONObject, JSONValue
 from ..contract.spec import AgentSpec, Concurrency, ToolSpec

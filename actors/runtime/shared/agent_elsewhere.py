@@ -24,7 +24,7 @@ from ...agents.agent import Agent
 from ...contract.converters import converter
 from ...contract.decisions import Ticket
 from ...contract.ids import fingerprint
-from ...contract.json_schema import schema_fault
+from ...contract.json_schema.faults import schema_fault
 from ...contract.plain import JSONObject
 from ...contract.spec import AgentSpec, Execution, execution_data
 

@@ -223,6 +223,16 @@ _THIRD: Final = PgMigration(
 )
 
 _FOURTH: Final = PgMigration(
+    summary="the workspaces of each process, and where they are",
+    # Parallel arrays: the n-th workspace is at the n-th place. A run whose `place` is not null is claimed there only; a
+    # process of an older release claims none of them.
+    statements=tuple(
+        f"ALTER TABLE {{s}}.processes ADD COLUMN {name} text[] NOT NULL DEFAULT ARRAY[]::text[]"
+        for name in ("workspaces", "places")
+    ),
+)
+
+_FIFTH: Final = PgMigration(
     summary="values beside the runs",
     statements=(
         # revision: drawn by the writer of the value.
@@ -232,7 +242,7 @@ _FOURTH: Final = PgMigration(
     ),
 )
 
-PG_MIGRATIONS: Final[Sequence[PgMigration]] = (_FIRST, _SECOND, _THIRD, _FOURTH)
+PG_MIGRATIONS: Final[Sequence[PgMigration]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
 """In order, never changed once released: the n-th makes version n from version n - 1."""
 
 TABLES: Final = (
