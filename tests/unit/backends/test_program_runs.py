@@ -12,6 +12,7 @@ import pytest
 import trio
 
 import greenroom as gr
+from greenroom.actors.agents.graph import secrets_of
 from greenroom.actors.backends import process
 
 pytestmark = pytest.mark.slow
@@ -273,3 +274,40 @@ async def test_a_question_of_a_program_is_answered_by_a_person(tmp_path):
         assert (result.status, result.code) == ("rejected", "invalid_result")
         await run.decide(ticket.approve({"answer": "blue"}, by="ada"))
         assert (await run.result()).output == "blue"
+
+
+CANARY = "canary-7f3a91"
+
+
+async def test_what_a_program_gets_in_its_environment_is_in_nothing_that_people_see(bench, monkeypatch, caplog):
+    monkeypatch.setenv("BENCH_TOKEN", CANARY)
+    backend = bench.backend(pass_env=["BENCH_TOKEN"], env={"OTHER_API_KEY": f"{CANARY}-other"})
+    script = [
+        ["say", f"I have {CANARY}."],
+        ["ask", f"curl {CANARY}"],
+        ["errors", f"{CANARY} {CANARY}-other"],
+        ["exit", 3],
+    ]
+    boss = gr.Agent("boss", tools=[gr.backends.agent("coder", backend).as_tool()])
+    async with gr.open_runtime(agents=[boss, gr.backends.agent("coder", backend)]) as runtime:
+        run = await runtime.start("coder", json.dumps(script))
+        (ticket,) = await tickets_of(run, 1)
+        view = repr(ticket)
+        await run.decide(ticket.approve(by="ada"))
+        outcome = await run.result()
+        async with run.events() as events:
+            log = [str(event.payload) async for event in events]
+    assert isinstance(outcome, gr.Failed)
+    assert bench.effects == [f"curl {CANARY}"]
+    for text in (*log, view, outcome.message, caplog.text):
+        assert CANARY not in text
+
+
+def test_a_runtime_learns_the_secrets_of_agents_behind_tools_and_handoffs(tmp_path, monkeypatch):
+    monkeypatch.setenv("BENCH_TOKEN", CANARY)
+    coder = gr.backends.agent("coder", gr.backends.Claude(folder=tmp_path, pass_env=["BENCH_TOKEN", "ABSENT"]))
+    boss = gr.Agent("boss", tools=[coder.as_tool()])
+    lead = gr.Agent("lead", handoffs=[boss, coder])
+    assert set(secrets_of([lead])) == {CANARY}
+    assert list(secrets_of([gr.Agent("other")])) == []
+    assert CANARY not in repr(coder.tools)
