@@ -321,6 +321,8 @@ class CallFields(Fields, kw_only=True):
         editable: a decision may change the arguments of the nested call.
         seen: the nested call runs whatever its gates say: it is reported, not asked for.
         artifacts: The artifacts that its body has published.
+        memo: what a body has kept for the next attempt (JSON).
+        speaking: number of the message of its body of which text was shown and that is not complete; 0: none is.
     """
 
     call_id: str
@@ -365,6 +367,8 @@ class CallFields(Fields, kw_only=True):
     editable: bool = False
     seen: bool = False
     artifacts: tuple[Artifact, ...] = ()
+    memo: JSONValue = None
+    speaking: int = 0
 
 
 class CallRow(CallFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other

@@ -1,17 +1,82 @@
-"""Events of work in a workspace and of what a run publishes: payload classes beside those of `events.py`.
+"""Events of the work of a call's body: what it notes (`NOTES` has the types), and the artifacts that it publishes.
 
-Paths are relative to the workspace of the run; `<outside>/name` is a file elsewhere.
+They are generic: what a program says that does the work of a call. The engine fills in `call_id` of a note and writes
+the event; it reads nothing in it.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
 
 import msgspec
 
+from . import events as ev
 from .artifacts import ArtifactKind
 from .payloads import FOREIGN_TEXT, Payload
 from .plain import JSONObject
+
+
+class FileRead(Payload, frozen=True, kw_only=True):
+    """The body has read a file. `path` is relative to the workspace; `bytes` and `lines` as far as known."""
+
+    path: Annotated[str, FOREIGN_TEXT]
+    call_id: str
+    read_at: str
+    bytes: int | None = None
+    lines: int | None = None
+
+
+class PlanChanged(Payload, frozen=True, kw_only=True):
+    """The body has another list of what it wants to do, in its order; each entry has `text` and `status`."""
+
+    call_id: str
+    entries: Annotated[tuple[dict[str, str], ...], FOREIGN_TEXT]
+
+
+class RuntimeUnavailable(Payload, frozen=True, kw_only=True):
+    """The program that should do the work is missing, not logged in, or of the wrong version.
+
+    `runtime` names the program, `reason` says why, `hint` the way out.
+    """
+
+    code: str
+    runtime: Annotated[str, FOREIGN_TEXT]
+    reason: Annotated[str, FOREIGN_TEXT]
+    hint: Annotated[str, FOREIGN_TEXT] = ""
+
+
+class RuntimeTimeout(Payload, frozen=True, kw_only=True):
+    """The program `runtime` did not answer in time: at its start, or without a word for `seconds` (idle)."""
+
+    runtime: Annotated[str, FOREIGN_TEXT]
+    which: Literal["start", "idle"]
+    seconds: float
+
+
+class ValidationFailed(Payload, frozen=True, kw_only=True):
+    """Output of a program is not in the form that it promises.
+
+    `source` names the program, `line` the line of its output, `rule` the rule that it breaks; `sample`: its beginning,
+    at most 300 characters.
+    """
+
+    source: Annotated[str, FOREIGN_TEXT]
+    line: int
+    rule: Annotated[str, FOREIGN_TEXT]
+    sample: Annotated[str, FOREIGN_TEXT] = ""
+
+
+NOTES: Final[Mapping[str, type[Payload]]] = {
+    "run.degraded": ev.RunDegraded,
+    "run.file.read": FileRead,
+    "run.plan.changed": PlanChanged,
+    "runtime.unavailable": RuntimeUnavailable,
+    "runtime.timeout": RuntimeTimeout,
+    "schema.validation_failed": ValidationFailed,
+}
+"""Type -> payload class of the events that a body may note."""
+
 
 # --- artifacts -------------------------------------------------------------------------------------------------------
 

@@ -90,6 +90,8 @@ class StartCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     effect. Also durable after a suspension, so that it follows the call's `ParkCall`. `state` is the snapshot that the
     body reads.
 
+    `memo`: what an earlier attempt has kept.
+
     With a `child_run` the work is that run's: start it if it does not exist, and report it as it is seen. Answers: any
     number of `ChildSeen`, the last with an outcome, or `CallRaised`. Always durable. `known_tickets`: The child's
     tickets that this run has mirrors of, which are reported also when they are closed.
@@ -103,6 +105,7 @@ class StartCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     state: StateSnapshot = EMPTY
     child_run: str | None = None
     known_tickets: tuple[str, ...] = ()
+    memo: JSONValue = None
     durable: bool = True
 
 

@@ -58,6 +58,13 @@ class Overruled(msgspec.Struct, frozen=True, kw_only=True):
     by: str
 
 
+class Allowed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The note of a gate of `plugin` that let a call pass."""
+
+    plugin: str
+    note: str
+
+
 class CallEdit(msgspec.Struct, frozen=True, kw_only=True):
     """A hook's edit of one call in after_inference: other arguments, or drop the call.
 
@@ -82,7 +89,7 @@ class Trimmed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A hook asked a model."""
+    """A hook, or the body of a call, asked a model. `by`: the plugin, or the tool."""
 
     by: str
     usage: Usage
@@ -97,6 +104,7 @@ class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
         revision: The revision of the snapshot that the hooks read.
         verdict: The verdict of tool_gate.
         overruled: verdicts that gave way to `verdict`.
+        allowed: The notes of the gates that allow the call; they count if `verdict` allows it.
         batch: the hooks' state writes, merged.
         keys: the keys in `batch`.
         request: The changes of this step's request, from before_inference.
@@ -119,6 +127,7 @@ class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
     revision: int = 0
     verdict: Verdict | None = None
     overruled: tuple[Overruled, ...] = ()
+    allowed: tuple[Allowed, ...] = ()
     batch: Batch | None = None
     keys: Keys = msgspec.field(default_factory=dict)
     request: RequestChanges | None = None
@@ -198,11 +207,12 @@ class ModelCut(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class CallSuspended(msgspec.Struct, frozen=True, kw_only=True):
-    """A body asks for a decision."""
+    """A body asks for a decision. `usage`: as in `CallReturned`."""
 
     call_id: str
     attempt: int
     suspend: Suspend
+    usage: tuple[Spent, ...] = ()
 
 
 class CallReturned(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -211,7 +221,7 @@ class CallReturned(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     For a large result the row holds all of it; event and model get `shown` (head, tail and size). `batch` holds the
     body's state writes, `keys` the written keys, `parts` the images and files of the result, with their bytes.
     `inherited`, of a handoff with an input filter: the messages, as JSON, that the next agent reads instead of the
-    thread.
+    thread. `usage`: what models have used for the body; it joins the run's.
     """
 
     call_id: str
@@ -223,12 +233,14 @@ class CallReturned(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     keys: Keys = msgspec.field(default_factory=dict)
     parts: tuple[Part, ...] = ()
     inherited: tuple[JSONValue, ...] | None = None
+    usage: tuple[Spent, ...] = ()
 
 
 class CallRaised(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A body has failed: the code, and the text for the model (never a traceback).
 
-    `fatal`: the tool declares that its failures end the run.
+    `fatal`: the tool declares that its failures end the run. `run_code`: the run's failure code then; None: tool_error.
+    `usage`: as in `CallReturned`.
     """
 
     call_id: str
@@ -236,6 +248,8 @@ class CallRaised(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     code: str
     shown: str
     fatal: bool = False
+    run_code: str | None = None
+    usage: tuple[Spent, ...] = ()
 
 
 class ResultRefused(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -244,12 +258,14 @@ class ResultRefused(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         tripped: the guardrail's report.
         failure: instead of it: the guardrail gave no verdict, and why.
+        usage: as in `CallReturned`.
     """
 
     call_id: str
     attempt: int
     tripped: Tripped | None = None
     failure: str | None = None
+    usage: tuple[Spent, ...] = ()
 
 
 class GuardsDone(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -287,7 +303,62 @@ class CallPrinted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 FromBody = CallSuspended | CallReturned | CallRaised | ResultRefused | CallProgressed | CallPrinted
-"""The inputs of running bodies."""
+"""The inputs of running bodies, but for their reports."""
+
+
+class BodySpoke(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A body says something: more text of a message (coalesced), or all of it.
+
+    Attributes:
+        call_id, attempt: the body.
+        number: The number of the message among those of this attempt, from 1.
+        text, reasoning: more streamed text; an empty string means no new text of that kind.
+        index, reasoning_index: The number of such a delta among those of the message, from 0.
+        whole: all of the message, which is complete now; None: it is not.
+        ask: number of the request, for its answer; 0: the body awaits none.
+    """
+
+    call_id: str
+    attempt: int
+    number: int
+    text: str = ""
+    reasoning: str = ""
+    index: int = 0
+    reasoning_index: int = 0
+    whole: str | None = None
+    ask: int = 0
+
+
+class BodyNoted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A body notes an event of its own.
+
+    Attributes:
+        call_id, attempt: the body.
+        type: a key of `NOTES`.
+        payload: the fields of the event, as JSON, without the call's id.
+        parts: images and files that belong to the event, with their bytes, which join the thread.
+        ask: number of the request, for its answer.
+    """
+
+    call_id: str
+    attempt: int
+    type: str
+    payload: JSONObject
+    parts: tuple[Part, ...] = ()
+    ask: int = 0
+
+
+class BodySaved(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A body keeps a memo (JSON) for the next attempt. `ask`: number of the request, for its answer."""
+
+    call_id: str
+    attempt: int
+    memo: JSONValue
+    ask: int = 0
+
+
+BodyReport = BodySpoke | BodyNoted | BodySaved
+"""The reports of running bodies."""
 
 
 class ChildOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -518,6 +589,9 @@ Input = (
     | GuardsDone
     | CallProgressed
     | CallPrinted
+    | BodySpoke
+    | BodyNoted
+    | BodySaved
     | ChildSeen
     | SpawnAsked
     | CancelAsked

@@ -31,7 +31,10 @@ from .inference import model_answered, model_cut, model_streamed
 from .inputs import (
     Activate,
     Admit,
+    BodyNoted,
     BodyOverran,
+    BodySaved,
+    BodySpoke,
     CallPrinted,
     CallProgressed,
     CallRaised,
@@ -65,6 +68,7 @@ from .judged import guards_done
 from .nested import nested_said
 from .phases import phase_done
 from .recovery import activate
+from .reports import body_reported
 from .state import RunState, StepBuilder, Transition
 from .steps import admit, continue_run, run_hooks
 from .task_requests import desk_asked, task_said
@@ -104,6 +108,8 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
             activate(builder, message)
         case CallProgressed() | CallPrinted():
             _body_said(builder, message)
+        case BodySpoke() | BodyNoted() | BodySaved():
+            body_reported(builder, message)
         case PhaseDone():
             phase_done(builder, message)
         case CommandArrived():

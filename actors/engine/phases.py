@@ -16,7 +16,7 @@ from ..contract.ids import fingerprint, phase_error_id
 from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.phases import TOOLS, Phase, RunPosition
 from ..contract.rows import CallRow
-from .budgets import spend
+from .budgets import spend_all
 from .effects import RunPhase
 from .gates import gate_answered, tool_disabled
 from .guardrails import refuse_call
@@ -86,9 +86,7 @@ def _accepted(builder: StepBuilder, message: PhaseDone, call: CallRow | None) ->
         expected = builder.row.position is TOOLS and call is not None and call.position.phase is message.phase
     if not expected or message.step != builder.row.step:
         return False
-    for spending in message.spent:
-        spend(builder, spending.usage, spending.model)
-        builder.emit("run.usage.spent", ev.UsageSpent(by=spending.by, usage=spending.usage))
+    spend_all(builder, message.spent)
     builder.remember_reducers(message.keys)
     if message.batch is not None and builder.merge(message.batch, message.phase.value) is not None:
         builder.do(RunPhase(phase=message.phase, step=message.step, call_id=message.call_id, state=builder.snapshot))
@@ -147,7 +145,7 @@ def _call_phase_done(builder: StepBuilder, call: CallRow, message: PhaseDone) ->
         case CallPosition.GATING if message.disabled:
             tool_disabled(builder, call)
         case CallPosition.GATING:
-            gate_answered(builder, call, message.verdict, message.revision)
+            gate_answered(builder, call, message.verdict, message.revision, message.allowed)
         case CallPosition.BEFORE:
             start_body(builder, call)
         case _:

@@ -100,8 +100,8 @@ class BodyPort:
         def question(number: int) -> Input:
             return PublishAsked(ask=number, call_id=self._spawner, attempt=self._attempt, artifact=clean)
 
-        stored: Artifact = await self._children.questions.ask(question)
-        return stored
+        facts: Artifact = await self._children.questions.ask(question)
+        return facts
 
     # --- nested calls ------------------------------------------------------------------------------------------------
 

@@ -139,10 +139,6 @@ def view_steps(
         ]
     thread_ids = {message.id for message in messages} if row.pending_input else ()
     messages += (message for message in row.pending_input if message.id not in thread_ids)
-    artifacts = list[Artifact]()
-    published = (artifact for call in record.calls for artifact in call.artifacts)
-    for artifact in (*copied_artifacts(record.state), *published):
-        artifacts.append((yield from shown_artifact(artifact, redactor)))
     title = redactor.text(info.title)
     if not info.title:  # a run from before runs had titles
         own = next((message.content for message in messages if message.id == f"{info.run_id}.m1"), "")
@@ -172,9 +168,18 @@ def view_steps(
         degraded=degraded,
         title=title,
         active_agent=row.agent or info.agent,
-        artifacts=tuple(artifacts),
+        artifacts=(yield from artifact_steps(record, redactor)),
         waiting_for=waiting_for and attrs.evolve(waiting_for, detail=redactor.text(waiting_for.detail)),
     )
+
+
+def artifact_steps(record: RunRecord, redactor: Redactor) -> Steps[tuple[Artifact, ...]]:
+    """Return the redacted artifacts of a run, the oldest first, in steps."""
+    artifacts = list[Artifact]()
+    rows = (artifact for call in record.calls for artifact in call.artifacts)
+    for artifact in (*copied_artifacts(record.state), *rows):
+        artifacts.append((yield from shown_artifact(artifact, redactor)))
+    return tuple(artifacts)
 
 
 def shown_artifact(artifact: Artifact, redactor: Redactor) -> Steps[Artifact]:

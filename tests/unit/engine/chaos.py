@@ -93,6 +93,7 @@ class Chaos:
         self.writers = Writers(self.rng)
         self.old: list[inp.Input] = []
         self.nested: dict[int, str] = {}
+        self.spoken: dict[tuple[str, int], list[int]] = {}
 
     def play(self, moves: int) -> None:
         """So many random moves, then the orderly end."""
@@ -109,7 +110,7 @@ class Chaos:
         moves += [(self.stale, 1), (self.late, 3 if world.dying else 0), (self.crash, 0.5), (self.rare, 0.1)]
         moves += [(self.overrun, 0.2 if world.store.calls else 0)]
         moves += [(self.send, 0.4), (self.pause, 0.4), (self.admit, 3), (self.ask, 2)]
-        moves += [(self.nest, 3), (self.end_nested, 3)]
+        moves += [(self.nest, 3), (self.end_nested, 3), (self.report, 4)]
         act = rng.choices([m for m, _ in moves], [w for _, w in moves])[0]
         act()
 
@@ -329,10 +330,13 @@ class Chaos:
             case "return" if rng.random() < 0.2:
                 return inp.ResultRefused(**who, tripped=self.tripped()), True
             case "return":
-                return inp.CallReturned(**who, result={"r": 1}, shown='{"r":1}', large=rng.random() < 0.1), True
+                large, used = rng.random() < 0.1, Usage(requests=1, input=rng.randrange(50))
+                spent = (inp.Spent(by=effect.tool, usage=used, model="m"),) if rng.random() < 0.3 else ()
+                return inp.CallReturned(**who, result={"r": 1}, shown='{"r":1}', large=large, usage=spent), True
             case "raise":
                 fatal = rng.random() < 0.1
-                return inp.CallRaised(**who, code="tool_error", shown="boom", fatal=fatal), True
+                code = rng.choice((None, "runtime_unavailable"))
+                return inp.CallRaised(**who, code="tool_error", shown="boom", fatal=fatal, run_code=code), True
             case "suspend":
                 return inp.CallSuspended(**who, suspend=self.suspend()), True
             case "progress":
@@ -381,6 +385,30 @@ class Chaos:
             del self.nested[ask]
             code = rng.choice((None, None, "tool_error"))
             world.feed(inp.NestedEnded(call_id=reply.value.call_id, result={"n": 1}, shown="done", code=code))
+
+    def report(self) -> None:
+        """The body of a call, or of a task, says something, notes something, or keeps a memo."""
+        world, rng = self.world, self.rng
+        bodies = {key[1]: effect for key, effect in world.outstanding.items() if key[0] in ("call", "task")}
+        if not bodies:
+            return
+        name, effect = rng.choice(list(bodies.items()))
+        assert isinstance(effect, fx.StartCall | fx.StartTask)
+        place = self.spoken.setdefault((name, effect.attempt), [1, 0, 0])
+        number, index, reasoning_index = place
+        match rng.choice(("say", "say", "think", "complete", "note", "save")):
+            case "say" | "think" as kind:
+                text, reasoning = ("I ", "") if kind == "say" else (rng.choice(("", "look")), "hm")
+                where = {"number": number, "index": index, "reasoning_index": reasoning_index}
+                world.tells(inp.BodySpoke, name, text=text, reasoning=reasoning, **where)
+                place[1:] = index + bool(text), reasoning_index + bool(reasoning)
+            case "complete":
+                world.tells(inp.BodySpoke, name, number=number, whole="I look")
+                place[:] = number + 1, 0, 0
+            case "note":
+                world.tells(inp.BodyNoted, name, type="run.degraded", payload={"reason": "untested_version"})
+            case _:
+                world.tells(inp.BodySaved, name, memo={"session": number})
 
     # --- commands ----------------------------------------------------------------------------------------------------
 

@@ -479,10 +479,12 @@ class World:
         assert isinstance(effect, fx.StartCall)
         return effect
 
-    def returns(self, call_id: str, result: Any = "ok", batch: Batch | None = None, keys: Keys = NO_KEYS) -> Transition:
+    def returns(
+        self, call_id: str, result: Any = "ok", batch: Batch | None = None, keys: Keys = NO_KEYS, **more: Any
+    ) -> Transition:
         attempt = self.running(call_id).attempt
         reported = inp.CallReturned(
-            call_id=call_id, attempt=attempt, result=result, shown=str(result), batch=batch, keys=keys
+            call_id=call_id, attempt=attempt, result=result, shown=str(result), batch=batch, keys=keys, **more
         )
         return self.answer(reported)
 
@@ -523,11 +525,17 @@ class World:
         assert isinstance(reply.value, NestedAnswer), reply
         return reply.value
 
-    def raises(self, call_id: str, shown: str = "boom", *, fatal: bool = False) -> Transition:
+    def raises(self, call_id: str, shown: str = "boom", *, fatal: bool = False, **more: Any) -> Transition:
         attempt = self.running(call_id).attempt
         return self.answer(
-            inp.CallRaised(call_id=call_id, attempt=attempt, code="tool_error", shown=shown, fatal=fatal)
+            inp.CallRaised(call_id=call_id, attempt=attempt, code="tool_error", shown=shown, fatal=fatal, **more)
         )
+
+    def tells(self, make: Any, call_id: str, **more: Any) -> fx.AnswerBody | None:
+        """The body of a call reports something. The answer, if there is one yet."""
+        effect = self.outstanding.get(("call", call_id)) or self.outstanding.get(("task", call_id))
+        attempt = effect.attempt if isinstance(effect, fx.StartCall | fx.StartTask) else 1
+        return self.asks(make, call_id=call_id, attempt=attempt, **more)
 
     def suspends(self, call_id: str, suspend: Suspend | None = None) -> Transition:
         attempt = self.running(call_id).attempt
