@@ -260,6 +260,10 @@ class Timeline:
         what = f"{_NOTES[event.type]}: {text_format.one_line(str(detail), 200)}" if detail else _NOTES[event.type]
         yield Line(at=at, kind="note", who=self.agent, what=what)
 
+    def _published(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
+        what = f"published {text_format.published(payload)}"
+        yield Line(at=at, kind="note", who=self._call(payload).tool, what=what, outcome=payload["artifactId"])
+
     def _overruled(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         plugin, by = text_format.one_line(payload["plugin"], 40), text_format.one_line(payload["by"], 40)
         what = f"the verdict of {plugin} ({payload['verdict']}) gave way to that of {by}"
@@ -338,6 +342,8 @@ _HANDLERS: Final[Mapping[str, Callable[[Timeline, Event, JSONObject, float], Ite
     "run.gate.overruled": Timeline._overruled,
     "run.guardrail.tripped": Timeline._tripped,
     "run.state.conflict": Timeline._conflict,
+    "run.artifact.ready": Timeline._published,
+    "run.preview.ready": Timeline._published,
     "run.cleanup.overrun": Timeline._overrun,
     **dict.fromkeys(_NOTES, Timeline._noted),
 }

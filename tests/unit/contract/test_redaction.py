@@ -100,6 +100,7 @@ def test_free_text_of_every_event_is_read_by_the_redactor():
     ours = {"by", "code", "reason", "role", "to", "source", "agent", "fingerprint", "effect", "workspace", "deadline"}
     ours |= {"reviewers", "plugin", "guardrail", "key", "keys", "writer", "other", "from_agent", "to_agent"}
     ids = {
+        "artifact_id",
         "call_id",
         "task_id",
         "message_id",
@@ -116,7 +117,8 @@ def test_free_text_of_every_event_is_read_by_the_redactor():
         "child_run_id",
         "child_ticket_id",
     }
-    static = {"response_schema", "expires_at"}  # marked as a schema; a moment
+    static = {"response_schema", "expires_at", "read_at"}  # marked as a schema; moments
+    static |= {"media_type", "sha256"}  # checked forms
     for cls, foreign in FOREIGN.items():
         for field in msgspec.structs.fields(cls):
             text = {"str", "Any", "Mapping"} & {kind for kind in ("str", "Any", "Mapping") if kind in str(field.type)}

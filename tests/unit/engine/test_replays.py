@@ -459,7 +459,7 @@ STORED = frozenset(
             "Overran",
             "PhaseDone",
         ),
-        *("NestedCalled", "NestedDropped", "NestedEnded", "BodySpoke", "BodyNoted", "BodySaved"),
+        *("NestedCalled", "NestedDropped", "NestedEnded", "PublishAsked", "BodySpoke", "BodyNoted", "BodySaved"),
         *("GuardsDone", "ResultRefused", "SpawnAsked", "TakenUp", "TaskStopped", "TasksAsked", "WorkStopped"),
     }
 )
