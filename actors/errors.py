@@ -8,6 +8,7 @@
     │   │   └── RunPruned              a pruned run had the run id
     │   ├── ThreadBusy                 on_busy="refuse" and the thread has an active run
     │   ├── ThreadForbidden            the thread belongs to a principal whose runs the caller may not see
+    │   ├── WorkspaceRefused           no run may begin in this workspace, or no live process has it
     │   ├── AgentLoadError             a file or object that should hold an agent does not
     │   ├── ToolDefinitionError        a function cannot be a tool as it is written
     │   ├── UnknownArtifact            a run has no artifact with this id, or no bytes of it
@@ -15,6 +16,7 @@
     │   ├── StateError                 a state key is invalid, or a value does not have its type
     │   └── AgentDefinitionError       an agent's parts do not fit together
     ├── ToolError                      raised by a tool: the model reads its text
+    ├── PreparationError               raised by a preparation: the run cannot work, and fails with its code
     ├── ModelError                     a model request failed; `kind` classifies the failure
     ├── StoreError                     the store failed
     │   ├── StoreOpenError             the store cannot be opened: locked, damaged, newer, no permission
@@ -42,6 +44,7 @@ from typing import Any, Final, Literal, get_args
 from greenroom.supervision.fields import did_you_mean
 from greenroom.supervision.public import restored
 
+from .contract.failures import FAILURES
 from .contract.messages import Usage
 
 ModelErrorKind = Literal[
@@ -117,6 +120,22 @@ class ThreadForbidden(UsageError):
     """The thread belongs to a principal whose runs the caller may not see."""
 
 
+class WorkspaceRefused(UsageError):
+    """No run may begin in this workspace; nothing was started.
+
+    Attributes:
+        code: "workspace_outside_allowlist": it is not allowed; "target_offline": no live process has it.
+        names: the workspaces that live processes have.
+    """
+
+    def __init__(
+        self, code: Literal["workspace_outside_allowlist", "target_offline"], message: str, *names: str
+    ) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.names = names
+
+
 class UnknownArtifact(UsageError):
     """A run has no artifact with this id, or the store has no bytes of it."""
 
@@ -143,6 +162,27 @@ class AgentDefinitionError(UsageError):
 
 class ToolError(GreenroomError):
     """Raise it in a tool: the model reads its text, and nothing else."""
+
+
+class PreparationError(GreenroomError):
+    """Raise it in `Surroundings.prepare` or in the `prepare` of a tool: the run fails before its first step.
+
+    The message is for people, redacted where it is shown: what is missing, and what to do about it.
+
+    Attributes:
+        code: a code of `FAILURES`, such as runtime_unavailable or workspace_outside_allowlist.
+        reason: one word, such as "missing" or "incompatible", with which the shown message begins; "" if the code says
+            all.
+
+    Raises:
+        UsageError: the code is not in the catalogue.
+    """
+
+    def __init__(self, code: str, message: str, *, reason: str = "") -> None:
+        super().__init__(message)
+        if code not in FAILURES:
+            raise UsageError(f"PreparationError({code!r:.100}): {did_you_mean(code, FAILURES)}give a code of FAILURES")
+        self.code, self.reason = code, reason
 
 
 class ModelError(GreenroomError):

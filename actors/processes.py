@@ -29,13 +29,15 @@ class Ability:
     """The runs that a process can work on.
 
     Attributes:
-        agents: keys of its agents; None: it takes every run.
+        agents: keys of its agents; None: it takes runs of every agent.
+        places: its places; None: it takes runs of every place. A run without a place is at every one.
         deps: it can work on runs that were started with their own deps.
-        unserved: it also takes runs whose agent no live process of a shared store has, when their timer fires
-            (`Claims.claim_due`): a deadline ends a run without its agent.
+        unserved: it also takes runs for which no live process of a shared store has both the agent and the place, when
+            their timer fires (`Claims.claim_due`): a deadline ends a run without either.
     """
 
     agents: frozenset[str] | None = None
+    places: frozenset[str] | None = None
     deps: bool = True
     unserved: bool = False
 
@@ -93,6 +95,7 @@ class ProcessInfo:
         room: for how many more runs it has room; None: no limit.
         started_at: UTC.
         agents: key -> digest of the agents that it has.
+        places: name -> place of the workspaces that it has.
         runs: open runs that it owns.
     """
 
@@ -107,4 +110,5 @@ class ProcessInfo:
     room: int | None = None
     started_at: datetime | None = None
     agents: Mapping[str, str] = attrs.field(factory=dict)
+    places: Mapping[str, str] = attrs.field(factory=dict)
     runs: int = 0

@@ -35,6 +35,7 @@ from ..tools.marks import definition_mark
 from .checks import (
     check_choice,
     check_denial,
+    check_needed_plugins,
     check_settings,
     check_stop,
     check_text,
@@ -157,7 +158,8 @@ class Agent(Generic[T_co, Deps]):
             of a step that succeeded or were rejected by a guardrail (a tuple of `CallFacts`, in the model's order)
             that returns `FinalOutput(value)` or None. The function is called once per step with calls, when all have
             ended and none waits; it must be pure. If it raises, the run fails (plugin_error).
-        on_deny: the effect of a denied approval: "continue" lets the model read the denial, "cancel_run" ends the run.
+        on_deny: the effect of a denied approval: "continue" lets the model read the denial, "cancel_run" ends the run
+            unless the denial has a text for the model.
         denial: (ticket, decision) -> the model's text about a denied call, where the decision has none; a pure
             function. If it fails or returns no str, an event reports that and a default text is used.
         on_new_input: the effect of new input on approvals that are open, or requested before the input is read: "queue"
@@ -291,6 +293,7 @@ class Agent(Generic[T_co, Deps]):
         _check_parts(self)
         _check_guardrails(self)
         check_plugins(f"agent {self.key!r}", self.plugins)
+        check_needed_plugins(f"agent {self.key!r}", self.tools, [*map(name_of, self.plugins)])
         _check_deps(self)
         policies = gathered(f"agent {self.key!r}", self.plugins)
         check_prices(self, policies)

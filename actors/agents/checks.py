@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 import attrs
@@ -99,6 +99,14 @@ def check_tools(where: str, tools: object, handoffs: Sequence[Handoff]) -> None:
                 f"a tool is named {tool.name!r}, which agents with background tools have built in; rename yours with "
                 "@gr.tool(name=...)",
             )
+
+
+def check_needed_plugins(where: str, tools: Iterable[Tool[..., object]], plugins: Iterable[str]) -> None:
+    """Check that the agent has the plugins without which no agent may have its tools."""
+    for tool in tools:
+        if tool.plugin is not None and tool.plugin not in plugins:
+            way = "add an instance of it to plugins=[...]"
+            raise _fault(where, f"the tool {tool.name!r} acts only under the plugin {tool.plugin!r}; {way}")
 
 
 def check_use(where: str, use: object, tools: Sequence[Tool[..., object]]) -> None:

@@ -8,9 +8,9 @@ from typing import Final, get_type_hints
 import msgspec
 
 from . import events as ev
+from . import work_events as work
 from .lifecycle import Stage
 from .payloads import FOREIGN_SCHEMA, FOREIGN_TEXT
-from .work_events import NOTES, ArtifactReady, PreviewReady
 
 CATALOGUE: Final[Mapping[str, type]] = {
     "run.created": ev.RunCreated,
@@ -64,9 +64,9 @@ CATALOGUE: Final[Mapping[str, type]] = {
     "run.child.finished": ev.ChildFinished,
     "run.approval.requested": ev.ApprovalRequested,
     "run.approval.resolved": ev.ApprovalResolved,
-    "run.artifact.ready": ArtifactReady,
-    "run.preview.ready": PreviewReady,
-    **NOTES,
+    **work.NOTES,
+    "run.artifact.ready": work.ArtifactReady,
+    "run.preview.ready": work.PreviewReady,
 }
 """Event type -> payload class."""
 

@@ -44,6 +44,7 @@ class RunInfo(Value, frozen=True, kw_only=True):
         title: one line for lists, redacted; empty for a run written before titles existed.
         parent_run, parent_call: of a child run: the run and the call that it works for.
         depth: how many parent runs there are above the run; 0 for a run that a caller started.
+        place: where its workspace is; None for a run without one, or in a process without `Surroundings`.
     """
 
     run_id: str
@@ -64,6 +65,7 @@ class RunInfo(Value, frozen=True, kw_only=True):
     has_deps: bool = False
     title: str = ""
     depth: int = 0
+    place: str | None = None
 
 
 class CounterFields(Fields, kw_only=True):
@@ -320,9 +322,9 @@ class CallFields(Fields, kw_only=True):
         ask: number of the body's request for a nested call; 0: no body waits for the answer any more.
         editable: a decision may change the arguments of the nested call.
         seen: the nested call runs whatever its gates say: it is reported, not asked for.
-        artifacts: The artifacts that its body has published.
         memo: what a body has kept for the next attempt (JSON).
         speaking: number of the message of its body of which text was shown and that is not complete; 0: none is.
+        artifacts: The artifacts that its body has published.
     """
 
     call_id: str
@@ -366,9 +368,9 @@ class CallFields(Fields, kw_only=True):
     ask: int = 0
     editable: bool = False
     seen: bool = False
-    artifacts: tuple[Artifact, ...] = ()
     memo: JSONValue = None
     speaking: int = 0
+    artifacts: tuple[Artifact, ...] = ()
 
 
 class CallRow(CallFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other

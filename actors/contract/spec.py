@@ -105,6 +105,7 @@ class ToolSpec:
         child_agent: key of the agent whose run does the work of a call; None for every other tool.
         handoff: key of the agent to which a call hands the run over; None for every other tool.
         bodiless: a handoff without a callback: the call succeeds when its turn comes.
+        prepares: the tool prepares itself before the first step of a run.
         definition: digest of the tool's definition; another digest is another action to approve. "" if unknown.
         check: arguments -> None, or the fault with its path (pure).
     """
@@ -124,6 +125,7 @@ class ToolSpec:
     child_agent: str | None = None
     handoff: str | None = None
     bodiless: bool = False
+    prepares: bool = False
     definition: str = ""
     check: Callable[[JSONObject], str | None] = lambda _: None
 
@@ -194,6 +196,12 @@ class AgentSpec:
     handoffs: bool = False
     graph: Mapping[str, AgentSpec] = attrs.field(factory=dict, repr=False)
     recorded: Mapping[str, str] | None = None
+
+    @property
+    def prepares(self) -> bool:
+        """True if a tool of the agent, or of one that its runs may be handed over to, prepares itself."""
+        specs = self.graph.values() if self.graph else (self,)
+        return any(tool.prepares for spec in specs for tool in spec.tools.values())
 
     def definition(self, tool: str, call_id: str) -> str:
         """Return the digest of a tool's definition for a call; "" if unknown."""

@@ -1,7 +1,8 @@
-"""Events of the work of a call's body: what it notes (`NOTES` has the types), and the artifacts that it publishes.
+"""Events of the work of a body: what it notes, and what it publishes. One payload class per type.
 
-They are generic: what a program says that does the work of a call. The engine fills in `call_id` of a note and writes
-the event; it reads nothing in it.
+Notes are what a program says that does the work of a call; `NOTES` has their types. The engine fills in `call_id` and
+writes the event; it reads nothing in it. Paths are relative to the workspace of the run; `<outside>/name` is a file
+elsewhere.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .payloads import FOREIGN_TEXT, Payload
 from .plain import JSONObject
 
 
-class FileRead(Payload, frozen=True, kw_only=True):
+class WorkspaceFileRead(Payload, frozen=True, kw_only=True):
     """The body has read a file. `path` is relative to the workspace; `bytes` and `lines` as far as known."""
 
     path: Annotated[str, FOREIGN_TEXT]
@@ -31,7 +32,7 @@ class PlanChanged(Payload, frozen=True, kw_only=True):
     """The body has another list of what it wants to do, in its order; each entry has `text` and `status`."""
 
     call_id: str
-    entries: Annotated[tuple[dict[str, str], ...], FOREIGN_TEXT]
+    entries: Annotated[tuple[Mapping[str, str], ...], FOREIGN_TEXT]
 
 
 class RuntimeUnavailable(Payload, frozen=True, kw_only=True):
@@ -69,7 +70,7 @@ class ValidationFailed(Payload, frozen=True, kw_only=True):
 
 NOTES: Final[Mapping[str, type[Payload]]] = {
     "run.degraded": ev.RunDegraded,
-    "run.file.read": FileRead,
+    "run.file.read": WorkspaceFileRead,
     "run.plan.changed": PlanChanged,
     "runtime.unavailable": RuntimeUnavailable,
     "runtime.timeout": RuntimeTimeout,

@@ -17,7 +17,7 @@ import attrs
 
 from ..contract.calls import SETTLED
 from ..contract.decisions import Command, CommandResult, Decision, Ticket, asks_outcome, supplies_result
-from ..contract.json_schema import schema_fault
+from ..contract.json_schema.faults import schema_fault
 from ..contract.lifecycle import TERMINAL
 from ..contract.pending_input import MAX_INPUT_BYTES, MAX_INPUTS, text_size
 from ..contract.plain import JSONObject

@@ -32,6 +32,15 @@ class RunPhase(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     durable: bool = False
 
 
+class Prepare(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Prepare the run's surroundings and tools. Answer: `Prepared`.
+
+    Durable, because a preparation may leave traces in the world, such as a folder.
+    """
+
+    durable: bool = True
+
+
 class CallModel(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Make a model request. Answers: any number of `ModelStreamed`, then `ModelAnswered` or `ModelFailed`.
 
@@ -220,6 +229,7 @@ class FinishRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 Effect = (
     RunPhase
+    | Prepare
     | AskGuards
     | CallModel
     | StartCall

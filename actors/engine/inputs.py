@@ -50,6 +50,24 @@ class Admit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     state: tuple[StateWrite, ...] | None = None
 
 
+class Prepared(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The run was prepared, or cannot be.
+
+    Attributes:
+        facts: about what was prepared, for `run.started`.
+        doubts: (reason, sentence) of what is doubtful.
+        code: The code of the failure that ends the run; None: the run can work.
+        text: The failure, for people.
+        error_id: of a failure of user code: the id of its log line.
+    """
+
+    facts: JSONObject = msgspec.field(default_factory=dict)
+    doubts: tuple[tuple[str, str], ...] = ()
+    code: str | None = None
+    text: str = ""
+    error_id: str | None = None
+
+
 class Overruled(msgspec.Struct, frozen=True, kw_only=True):
     """A gate's verdict that gave way to the verdict of plugin `by`."""
 
@@ -577,6 +595,7 @@ class FailUnrecoverable(msgspec.Struct, frozen=True, kw_only=True):
 Input = (
     Activate
     | Admit
+    | Prepared
     | PhaseDone
     | ModelStreamed
     | ModelAnswered

@@ -57,6 +57,7 @@ from .inputs import (
     NestedDropped,
     NestedEnded,
     PhaseDone,
+    Prepared,
     PublishAsked,
     ResultRefused,
     SpawnAsked,
@@ -67,10 +68,11 @@ from .inputs import (
 from .judged import guards_done
 from .nested import nested_said
 from .phases import phase_done
+from .preparing import admit, prepared
 from .recovery import activate
 from .reports import body_reported
 from .state import RunState, StepBuilder, Transition
-from .steps import admit, continue_run, run_hooks
+from .steps import continue_run, run_hooks
 from .task_requests import desk_asked, task_said
 from .termination import LATE, abandon, end, end_unowned, overran, work_stopped
 from .tool_bodies import body_said
@@ -120,6 +122,8 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
             continue_run(builder)
         case Admit():
             admit(builder, message)
+        case Prepared():
+            prepared(builder, message)
         case GuardsDone():
             guards_done(builder, message)
         case SpawnAsked() | CancelAsked() | TasksAsked() | TaskStopped():

@@ -39,6 +39,7 @@ from .effects import ComparableError, Effect, ReportFailure
 from .step_calls import NO_CALLS, StepCalls
 
 _RUNNING: Final = Stage.RUNNING
+_PREPARING: Final = RunPosition.PREPARING
 _ACTIVE: Final = frozenset(stage for stage, status in STATUS.items() if status is RunStatus.RUNNING)
 """The stages whose time counts as active."""
 ENGINE = "engine"
@@ -118,7 +119,7 @@ class StepBuilder:
         mode: its execution mode.
         row, counters: mutable copies of the run row and its counters; handlers set their fields.
         calls, call_ids, snapshot, keys: of the next `RunState`. Calls are changed by `put` only.
-        phase_open: the hooks of the run's position were asked and have not answered.
+        phase_open: the hooks of the run's position, or what prepares the run, were asked and have not answered.
         do: appends an effect.
         changed: a change must be written that no event and no other row shows.
         waiting_calls: calls that have come to wait for a decision, or for which one came early, in this input.
@@ -159,7 +160,10 @@ class StepBuilder:
         self.mode = MODES[execution] if isinstance(execution, str) else execution
         self.row, self.counters = opened(RunFields, state.row), opened(CounterFields, state.row.counters)
         self.calls, self.call_ids = state.calls, state.call_ids
-        self.phase_open = state.row.position.rule.hooks in spec.hooked and not held_at_start(state.row)
+        position = state.row.position
+        self.phase_open = (
+            position.rule.hooks in spec.hooked and not held_at_start(state.row)
+        ) or position is _PREPARING
         self.snapshot, self.keys = state.snapshot, state.keys
         self.changed = self.followed = False
         self.events, self.effects, self.tickets, self.messages, self.waiting_calls = [], [], [], [], []

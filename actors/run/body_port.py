@@ -100,8 +100,8 @@ class BodyPort:
         def question(number: int) -> Input:
             return PublishAsked(ask=number, call_id=self._spawner, attempt=self._attempt, artifact=clean)
 
-        facts: Artifact = await self._children.questions.ask(question)
-        return facts
+        artifact_in_store: Artifact = await self._children.questions.ask(question)
+        return artifact_in_store
 
     # --- nested calls ------------------------------------------------------------------------------------------------
 

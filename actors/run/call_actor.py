@@ -31,7 +31,7 @@ from ..contract.ids import body_error_id
 from ..contract.parts import InvalidPart
 from ..contract.phases import Phase
 from ..contract.plain import JSONValue
-from ..contract.rows import CallRow, RunInfo, RunRow
+from ..contract.rows import CallRow, RunRow
 from ..contract.sizes import TooLarge
 from ..contract.state import Keys
 from ..engine.effects import StartCall, StartTask
@@ -152,6 +152,7 @@ class CallActor:
             )
         ctx, threads = self._context(tool, cue, state, of_call), self._run.services.threads
         try:
+            await self._keep_step(tool)
             value = await invoke(tool, ctx, cue.arguments, limiter=threads, record=record)
         except ToolFailed as error:
             return self._failed(tool, cue, of_call, error)
@@ -177,6 +178,19 @@ class CallActor:
             if refusal is not None:
                 return refusal
         return done
+
+    async def _keep_step(self, tool: Tool[..., object]) -> None:
+        """Let the run's workspace keep what it has, before a body may change that.
+
+        Raises:
+            ToolFailed: the workspace cannot, so the body does not begin.
+        """
+        if tool.effect == "read":
+            return
+        kept_step = await acapture(self._run.keep_step, self._run_row.step - 1)
+        if not isinstance(kept_step, Returned):
+            text = f"The call has not begun: the workspace cannot keep its files. {shown_text(kept_step.error)}"
+            raise ToolFailed(text, code="tool_error", fatal=tool.on_error == "raise") from kept_step.error
 
     @staticmethod
     def _suspended(tool: Tool[..., object], cue: StartCall, value: Suspend) -> Input:
@@ -262,6 +276,7 @@ class CallActor:
             by=self._run.info.by,
             step=self._run_row.step,
             deps=self._run.deps,
+            workspace=self._run.workspace,
             state=State(cue.state, self._agent.spec.keys),
             usage=self._run_row.usage,
             text=self._run_row.answer,
@@ -311,6 +326,7 @@ class CallActor:
     ) -> ToolContext | SyncToolContext:
         facts: dict[str, Any] = {
             "deps": self._run.deps,
+            "workspace": self._run.workspace,
             "run_id": self._run.info.run_id,
             "thread_id": self._run.info.thread_id,
             "call_id": of_call or cue.call_id,
@@ -346,12 +362,13 @@ class CallActor:
         )
 
 
-def gate_context(info: RunInfo, deps: object, call: CallRow, snapshot: StateSnapshot, keys: Keys) -> ToolContext:
+def gate_context(run: RunContext, call: CallRow, snapshot: StateSnapshot, keys: Keys) -> ToolContext:
     """Return the context for a needs_approval predicate. It reads state and cannot write it."""
     return ToolContext(
-        deps=deps,
-        run_id=info.run_id,
-        thread_id=info.thread_id,
+        deps=run.deps,
+        workspace=run.workspace,
+        run_id=run.info.run_id,
+        thread_id=run.info.thread_id,
         call_id=call.call_id,
         attempt=1,
         decision=call.decision,

@@ -28,6 +28,7 @@ from ..engine.effects import (
     FinishRun,
     ForwardDecision,
     ParkCall,
+    Prepare,
     ReleaseCall,
     ReportFailure,
     RunPhase,
@@ -44,6 +45,7 @@ from ..tools.invoke import shown_text
 from .call_actor import CallActor, make_mailbox
 from .model_actor import ModelCall, cut_request
 from .phase_runner import ask_guards, run_phase
+from .preparing import prepare
 from .run_context import RunContext
 
 CHILD_GRACE: Final = 30.0
@@ -100,6 +102,8 @@ class EffectRunner:
                 self._perform_for_child_run(effect, state)
             case RunPhase():
                 run_phase(self.run, effect, state)
+            case Prepare():
+                prepare(self.run)
             case AskGuards():
                 ask_guards(self.run, effect, state)
             case ReportFailure():

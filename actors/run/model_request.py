@@ -29,8 +29,8 @@ from ..engine.state import RunState
 from ..plugins.contexts import GateContext, PhaseContext
 from ..state.access import State
 from ..state.values import copied_message
-from ..user_code.hook_models import HookModels
 from ..user_code.hooks import HookRequest
+from .run_context import RunContext
 
 _CUT: Final = attrgetter("cut")
 
@@ -131,7 +131,7 @@ def _context(index: int, message: ContextMessage) -> Message:
 
 
 def hook_request(
-    effect: RunPhase, state: RunState, agent: Agent[object], deps: object, history: list[Message], *, models: HookModels
+    effect: RunPhase, state: RunState, agent: Agent[object], run: RunContext, history: list[Message]
 ) -> HookRequest:
     """Build a phase's request to its hooks, about the run as it is now."""
     rows = state.calls
@@ -148,12 +148,13 @@ def hook_request(
         "agent": agent.key,
         "by": state.info.by,
         "step": effect.step,
-        "deps": deps,
+        "deps": run.deps,
+        "workspace": run.workspace,
         "usage": state.row.usage,
         "text": state.row.answer,
         "termination": state.row.termination if effect.phase is Phase.RUN_END else None,
         "read_messages": messages,
-        "answer_request": models.answer,
+        "answer_request": run.models_for(agent).answer,
     }
 
     def context(view: State, edits: tuple[CallEdit, ...]) -> PhaseContext:

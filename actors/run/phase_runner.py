@@ -147,8 +147,7 @@ class PhaseRunner:
         has_guardrails = tool is not None and bool(tool.input_guardrails)
         needs_history = has_guardrails or self.effect.phase in agent.spec.hooked or self._conditional is not None
         history = await run.history_for(self.state) if needs_history else []
-        models = run.models_for(agent)
-        request = hook_request(self.effect, self.state, agent, run.deps, history, models=models)
+        request = hook_request(self.effect, self.state, agent, run, history)
         return attrs.evolve(request, find_model=run.services.models.named, watch=self.watch, tell=self._log_hook)
 
     def _context(self, request: HookRequest) -> PhaseContext:
@@ -203,7 +202,7 @@ class PhaseRunner:
         tool, run = self._tool, self.run
         if tool is None:
             return NO
-        ctx = gate_context(run.info, run.deps, call, self.effect.state, self.agent.spec.keys)
+        ctx = gate_context(run, call, self.effect.state, self.agent.spec.keys)
         need = await wants_approval(tool, ctx, call.arguments, self.watch)
         if need.doubt is not None:
             what = f"run {run.info.run_id}: a person is asked, for {need.doubt}"
@@ -285,7 +284,7 @@ class GuardsRunner:
         history = await run.history_for(self.state)
         phase = Phase.BEFORE_INFERENCE if effect.kind == "input" else Phase.STEP_END
         phase_effect = RunPhase(phase=phase, step=effect.step, state=effect.state)
-        request = hook_request(phase_effect, self.state, agent, run.deps, history, models=run.models_for(agent))
+        request = hook_request(phase_effect, self.state, agent, run, history)
         ctx, thread = request.context(State(effect.state, agent.spec.keys), ()), await run.thread()
         value: Callable[[], object]  # makes a copy for each guardrail
         if effect.kind == "output":

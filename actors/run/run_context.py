@@ -72,6 +72,20 @@ class RunContext:
             raise RuntimeError(f"run {self.info.run_id}: only a cancel can be worked on without the agent")
         return self.agent
 
+    # --- workspace ---------------------------------------------------------------------------------------------------
+
+    @property
+    def workspace(self) -> object:
+        """What the run works in; None for a run without a workspace."""
+        surroundings = self.services.agents.surroundings
+        return None if surroundings is None or self.info.place is None else surroundings.of(self.info)
+
+    async def keep_step(self, step: int) -> None:
+        """Keep what the workspace has now, for forks of the run at the end of `step`."""
+        surroundings = self.services.agents.surroundings
+        if surroundings is not None and self.info.place is not None:
+            await surroundings.keep_step(self.info, step)
+
     def models_for(self, agent: Agent[object]) -> HookModels:
         """Return the models that the hooks of an agent may ask."""
         return HookModels(self.services, agent, self.info.run_id, self.part_bytes)

@@ -36,7 +36,7 @@ from ..contract.commits import Commit, Receipt
 from ..contract.decisions import Command, Decision, InboxItem
 from ..contract.envelope import EventEncoder
 from ..contract.lifecycle import DONE, STATUS, TERMINAL, WAITING, RunStatus
-from ..contract.phases import ADMISSION, ENDED, INFERENCE, TOOLS
+from ..contract.phases import ADMISSION, ENDED, INFERENCE, TOOLS, RunPosition
 from ..contract.recording import RecordEntry
 from ..contract.spec import AgentSpec
 from ..contract.stepwise import Steps
@@ -53,6 +53,7 @@ from ..engine.effects import (
     FinishRun,
     ForwardDecision,
     ParkCall,
+    Prepare,
     ReleaseCall,
     ReportFailure,
     RunPhase,
@@ -221,8 +222,9 @@ class RunLoop:
         return False
 
     def _begin(self) -> None:
-        if self._state.row.position is not ADMISSION and self._state.row.status is RunStatus.RUNNING:
-            # taken up in the middle of a step: the run holds a slot
+        row = self._state.row
+        if row.position is RunPosition.PREPARING or (row.position is not ADMISSION and row.status is RunStatus.RUNNING):
+            # taken up in the middle of its preparation or of a step: the run holds a slot
             self._registry.resting(self._claim.run_id, False, slot=self._state.info.parent_run is None)
         first, self._first = self._first, ()
         for message in first:
@@ -316,6 +318,8 @@ class RunLoop:
                 return row.position is not TOOLS
             case AskGuards():
                 return row.open_guardrails is None or row.step != effect.step
+            case Prepare():
+                return row.position is not RunPosition.PREPARING or self._permissions.draining
             case RunPhase():
                 return row.position is not TOOLS if effect.call_id else row.position.rule.hooks is not effect.phase
             case StartTask():

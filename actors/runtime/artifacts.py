@@ -58,7 +58,8 @@ async def _copied(store: Store, outline: RunOutline, name: str, redactor: Redact
     record = None if outline.info.forked_from is None else await store.load(outline.info.run_id)
     if record is None:
         return None
-    artifact = next((one for one in copied_artifacts(record.state) if one.artifact_id == name), None)
+    namesakes = (one for one in copied_artifacts(record.state) if one.artifact_id == name)
+    artifact = next(namesakes, None)
     return None if artifact is None else drained(shown_artifact(artifact, redactor))
 
 
@@ -71,12 +72,12 @@ def with_artifacts(new: NewRun, calls: Sequence[CallRow], step: int) -> NewRun:
         step: The step.
     """
     own = (artifact for call in calls if call.step <= step for artifact in call.artifacts)
-    copies = _newest((*copied_artifacts(new.state), *sorted(own, key=_age)))
-    if not copies:
+    artifacts = _newest((*copied_artifacts(new.state), *sorted(own, key=_age)))
+    if not artifacts:
         return new
     others = tuple(write for write in new.state if (write.scope, write.key) != COPIED)
-    write = StateWrite(key=COPIED.name, scope=COPIED.scope, value=[artifact.facts() for artifact in copies])
-    bodies = {artifact.sha256: artifact for artifact in copies if artifact.stored}
+    write = StateWrite(key=COPIED.name, scope=COPIED.scope, value=[artifact.facts() for artifact in artifacts])
+    bodies = {artifact.sha256: artifact for artifact in artifacts if artifact.stored}
     return replace(new, state=(*others, write), parts=(*new.parts, *bodies.values()))
 
 

@@ -150,7 +150,7 @@ class ChildRuns:
             failure = failure_of(error)
             failure_text = self._logged(call, tool, failure)
             raise _NotStarted("tool_error", failure_text, fatal=tool.on_error == "raise") from failure  # noqa: ASYNC104 - the border has raised what passes
-        new = new_run(request, self._services.clock.now(), self._services.redactor)
+        new = new_run(request, self._services.clock.now(), self._services.redactor, place=parent.place)
         try:
             await retry_until_available(self._starter.begin, new, agent, call.deps)
         except RunExists:  # an earlier incarnation has started it meanwhile

@@ -76,7 +76,7 @@ def artifact_of(
     if not isinstance(name, str) or not is_file_name(name):
         way = f"give 1 to {LONGEST_NAME} printable characters without slashes, other than . and .."
         raise UsageError(f"artifact({shown(name)}): the name of an artifact is that of a file: {way}")
-    own_kind, own_name = cast("ArtifactKind", kind), exact(name)
+    own_kind, own_name = kind, exact(name)
     facts, rest = _preview_facts(own_name, own_kind, dict(metadata), has_bytes=data is not None)
     details = _details(own_name, own_kind, rest)
     if data is None:
@@ -160,7 +160,7 @@ def is_text(body: bytes) -> bool:
 
 def _preview_facts(
     name: str, kind: ArtifactKind, metadata: dict[str, object], *, has_bytes: bool
-) -> tuple[dict[str, str], dict[str, object]]:
+) -> tuple[dict[str, Any], dict[str, object]]:
     """Return path, address and time of a preview, and the rest of the metadata; nothing of any other kind."""
     if kind != "preview":
         if not has_bytes:

@@ -176,6 +176,7 @@ class _ContextBase(Generic[Deps]):
     attempt: int = 1
     decision: Decision | None = attrs.field(default=None, converter=attrs.converters.optional(copied_decision))
     state: WritableState = attrs.field(factory=WritableState, validator=check_state)
+    workspace: Any = attrs.field(default=None)
 
     @property
     def idempotency_key(self) -> str:
@@ -195,6 +196,7 @@ class ToolContext(_ContextBase[Deps]):
         decision: the newest answer to a `Suspend` of this body; None until then. Permissions (an approval, a plugin's
             gate, the repetition of a lost body) are not answers; gates see those.
         state: state keys. The body reads its own writes; others see them when the body has returned.
+        workspace: what the run works in, such as a `gr.ext.Worktree`; None for a run without a workspace.
         report_progress, report_output: set by the runtime; call `progress` and `output` instead.
         start_task, stop_task, see_tasks: set by the runtime; call `spawn`, `cancel_task` and `tasks` instead.
         ask_people: set by the runtime; call `ask` instead.
@@ -366,7 +368,7 @@ class SyncToolContext(_ContextBase[Deps]):
         attempt: counts from 1.
         decision: the newest answer to a `Suspend` of this body; None until then. Permissions (an approval, a plugin's
             gate, the repetition of a lost body) are not answers; gates see those.
-        state: as in `ToolContext`.
+        state, workspace: as in `ToolContext`.
         report_progress, report_output, heed, start_task, stop_task, see_tasks, ask_people, publish: set by the runtime.
     """
 

@@ -114,6 +114,33 @@ async def ask(ctx: gr.ToolContext[Book], question: str) -> str:
         return f"told {ctx.decision.result}"
 
 
+@gr.tool(effect="delegate", grace=1.0)
+async def coder(ctx: gr.ToolContext[Book], task: str) -> str:
+    """Lets a program work that asks before each of two calls, and then asks people how to go on."""
+    with ctx.deps.body(ctx):
+        async with trio.open_nursery() as nursery:
+            for tool in ("Write", "Bash"):
+                nursery.start_soon(_act, ctx, tool, name=tool)
+        decision = await ctx.ask(gr.Suspend(message=f"{task}: and now?"))
+        return f"told {decision.result}"
+
+
+async def _act(ctx: gr.ToolContext[Book], tool: str) -> None:
+    answer = await ctx.call_nested(tool, {}, effect="write")
+    if answer.arguments is not None:
+        ctx.deps.bodies[f"nested/{answer.call_id}"] += 1
+        await trio.sleep(0.3)
+        ctx.end_nested(answer.call_id, "done")
+
+
+class AskFirst(gr.Plugin):
+    """A person allows what a program does."""
+
+    async def tool_gate(self, ctx: gr.GateContext[Any]) -> Any:
+        asks = ctx.call.parent is not None and ctx.decision is None
+        return gr.Suspend(message="may it?", reason="tool_permission") if asks else None
+
+
 SAFE = frozenset({"look"})
 GATED = frozenset({"refund"})
 ASKING = frozenset({"ask"})
@@ -134,6 +161,13 @@ def support(execution: Any, plugins: Sequence[gr.Plugin] = ()) -> gr.Agent:
     model = ScriptedModel(SCRIPT, chunk=8)
     tools = [refund, note, look, ask]
     return gr.Agent("support", tools=tools, model=model, execution=execution, plugins=list(plugins))
+
+
+def coding(execution: Any) -> gr.Agent:
+    """An agent with nested calls, for sweeps."""
+    steps = ([call("coder", task="it", id="coder"), call("look", where="here", id="look")], "done")
+    model = ScriptedModel(steps, chunk=8)
+    return gr.Agent("support", tools=[coder, look], model=model, execution=execution, plugins=[AskFirst()])
 
 
 class Shown(gr.Store):
@@ -277,7 +311,7 @@ class World:
     async def _decide(self, book: Book, run: gr.Run[Any], ticket_id: str, call_id: str | None, reason: str) -> None:
         unknown = reason == "outcome_unknown"
         action: Any = "cancel" if unknown and self.unknown == "cancel" else "resume"
-        result = "told" if call_id == "ask" or (unknown and self.unknown == "result") else None
+        result = "told" if reason == "user_input" or (unknown and self.unknown == "result") else None
         name = f"decide:{ticket_id}"
         answer = await run.decide(ticket_id, action, result=result, decision_id=name, by="decider")
         book.replies.setdefault(name, answer)
@@ -341,7 +375,7 @@ def broken_calls(events: list[gr.Event], record: Any, history: Any, *, guarded: 
         if results[row.call_id] != 1:
             yield f"call {row.call_id} has {results[row.call_id]} results"
         left = guarded and row.call_id not in asked and row.status == "cancelled" and not row.attempts
-        if reported[row.call_id] != (0 if left else 1):
+        if reported[row.call_id] != (0 if left or row.parent is not None else 1):
             yield f"call {row.call_id} has {reported[row.call_id]} tool messages"
     if sorted(asked) != sorted(reported.elements()):
         yield f"the history asks for {asked} and answers {sorted(reported)}"
@@ -370,7 +404,9 @@ def broken_decisions(events: list[gr.Event], answers: dict[str, gr.CommandResult
 
 
 def broken_effects(world: World, events: list[gr.Event]) -> Iterator[str]:
-    """A body that must not be repeated runs at most once per consent."""
+    """A body that must not be repeated runs at most once per consent; nested calls work only once that is stored."""
+    nested = {e.payload["callId"] for e in events if e.type == "run.tool.call" and "parentCallId" in e.payload}
+    started = {e.payload["callId"] for e in events if e.type == "run.tool.started"}
     consents = Counter(
         event.payload["callId"]
         for event in events
@@ -378,9 +414,11 @@ def broken_effects(world: World, events: list[gr.Event]) -> Iterator[str]:
     )
     for key, times in world.book.bodies.items():
         call_id = key.rsplit("/", 1)[-1]
-        allowed = consents[call_id] + (0 if call_id in world.gated | ASKING else 1)
+        allowed = consents[call_id] + (0 if call_id in world.gated | ASKING | nested else 1)
         if call_id not in world.safe and times > allowed:
             yield f"{call_id} ran {times} times, with consent for {allowed}"
+        if call_id in nested - started:
+            yield f"{call_id} ran, and its start was not stored"
     for event in events:
         if event.type == "run.tool.result" and event.payload["status"] == "succeeded":
             call_id, given = event.payload["callId"], event.payload["result"] == "told"

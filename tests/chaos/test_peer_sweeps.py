@@ -31,7 +31,7 @@ from greenroom.actors.stores.memory._tables import MemoryTables
 from greenroom.supervision import chaos, open_collapsing_nursery
 from greenroom.supervision.exits import leaves
 
-from .stage import RUN, Book, WatchedMemory, World, broken, support
+from .stage import RUN, Book, WatchedMemory, World, broken, coding
 
 FULL = os.environ.get("GREENROOM_CHAOS") == "full"
 SEEDS = (1, 2) if FULL else (1,)
@@ -139,7 +139,7 @@ class Processes(World):
 
     async def live(self) -> None:
         """Both processes, until the run has ended."""
-        agent = support(self.execution)
+        agent = self.make_agent(self.execution)
         with trio.fail_after(LONGEST):
             async with open_collapsing_nursery() as around:
                 self._nursery = around
@@ -267,6 +267,21 @@ def test_the_owner_is_struck_at_every_step_and_another_process_finishes_the_run(
         show(f"{request.node.name} unknown={unknown}", report)
 
 
+@pytest.mark.parametrize("options", [STRIKES[1], STRIKES[4], STRIKES[5]])
+def test_the_owner_of_nested_calls_is_struck_at_every_step_and_none_takes_effect_twice(options, sample, request):
+    """The program of a process that hangs goes on; what it asks is withdrawn once another process works on the run."""
+    report = chaos.sweep_cancel(
+        lambda: Processes(None, make_agent=coding, unknown="resume", **options),
+        until_it_has_ended,
+        promises,
+        get_scope=Processes.die,
+        seeds=SEEDS,
+        sample=sample(10),
+        settle_within=SETTLE,
+    )
+    show(request.node.name, report)
+
+
 @pytest.mark.parametrize("options", STRIKES)
 def test_the_poster_is_struck_at_every_step_and_each_decision_acts_once(options, sample, request):
     """What it has posted counts, and the process that works decides the rest, by the same decision ids."""
@@ -302,6 +317,9 @@ WRITES = [
     pytest.param({"strike": "kill", "posts": True}, id="posts and is killed"),
     pytest.param({"strike": "freeze", "pause": BELOW, "posts": True}, id="posts and hangs"),
     pytest.param({"lost": "answer", "posts": True}, id="posts and gets no answer"),
+    pytest.param({"strike": "kill", "make_agent": coding}, id="is killed with nested calls"),
+    pytest.param({"strike": "freeze", "pause": TAKEN, "make_agent": coding}, id="comes back with nested calls"),
+    pytest.param({"strike": "freeze", "make_agent": coding, "posts": True}, id="posts about nested calls and hangs"),
 ]
 
 

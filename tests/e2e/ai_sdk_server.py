@@ -39,7 +39,33 @@ async def wait_for(ctx: gr.ToolContext, file: str) -> str:
     return "there"
 
 
-TOOLS = [refund, locate, wait_for]
+@gr.tool(effect="delegate")
+async def coder(ctx: gr.ToolContext) -> str:
+    """Let a program work that asks before each of its calls, two at a time."""
+    answers: dict[str, str] = {}
+
+    async def work(tool: str) -> None:
+        answer = await ctx.call_nested(tool, {"file": "a.txt"}, effect="write")
+        answers[tool] = answer.text if answer.arguments is None else "done"
+        if answer.arguments is not None:
+            ctx.end_nested(answer.call_id, "done")
+
+    for pair in (("Write", "Bash"), ("Edit",)):
+        async with trio.open_nursery() as nursery:
+            for tool in pair:
+                nursery.start_soon(work, tool)
+    return ", ".join(f"{tool}: {answers[tool]}" for tool in sorted(answers))
+
+
+class AskFirst(gr.Plugin):
+    """A person decides about the calls of the program."""
+
+    async def tool_gate(self, ctx: gr.GateContext[Any]) -> Any:
+        asks = ctx.call.parent is not None and ctx.decision is None
+        return gr.Suspend(message="May the program do that?", reason="tool_permission") if asks else None
+
+
+TOOLS = [refund, locate, wait_for, coder]
 
 
 def agents(folder: Path) -> list[gr.Agent[Any]]:
@@ -54,10 +80,12 @@ def agents(folder: Path) -> list[gr.Agent[Any]]:
         "stumbling": [[text("Hel "), delay(0.2), fail("overloaded")], [text("Hel"), text("lo")]],
         "broken": [[text("Hel"), delay(0.05), fail("unauthorized", "no key")]],
         "stopping": [call("locate", id="c1")],
+        "program": [call("coder", id="p1"), "done"],
     }
     options: dict[str, dict[str, Any]] = {
         "stopping": {"tool_use": "stop_on_first_tool"},
         "stumbling": {"plugins": [gr.Recovery(times=0)]},  # the second answer begins anew
+        "program": {"plugins": [AskFirst()]},
     }
     return [
         gr.Agent(key, model=ScriptedModel(script), tools=TOOLS, **options.get(key, {}))

@@ -236,6 +236,32 @@ async def test_two_approvals_go_in_one_request_and_the_message_continues(server:
 
 
 @both
+async def test_answers_to_nested_calls_are_sent_while_their_parent_works(server: Server, version: Any) -> None:
+    async with server.up(), a_page(server, version, "program") as page:
+        message = await page.send("u1", "work")
+        assert (message["status"], message["legal"]) == ("ready", "legal")
+        asked = sorted(name for name, state in states(page.last).items() if state == "approval-requested")
+        assert len(asked) == 2, states(page.last)
+        first, second = sorted(asked, key=lambda name: page.ours.tool(name)["type"])
+        await page.respond(first, True)
+        assert len((await page.settled())["requests"]) == 1, "one answer is not enough to be sent"
+        await page.respond(second, False, "not there")
+        message = await page.settled()
+        assert page.statuses == [200, 200]
+        assert (message["status"], message.get("error"), message["legal"]) == ("ready", None, "legal")
+        (third,) = (name for name, state in states(page.last).items() if state == "approval-requested")
+        await page.respond(third, True)
+        message = await page.settled()
+    assert page.statuses == [200, 200, 200]
+    assert (message["status"], message.get("error"), message["legal"]) == ("ready", None, "legal")
+    ends = {first: "output-available", second: "output-denied", third: "output-available"}
+    assert states(page.last) == {"p1": "output-available", **ends}
+    assert page.ours.tool("p1")["output"] == "Bash: done, Edit: done, Write: The reviewer denied this call: not there"
+    assert page.ours.texts() == "done"
+    check_message(page.ours.message, ended=True)
+
+
+@both
 async def test_a_page_that_knows_what_a_tool_asks_for_answers_it(server: Server, version: Any) -> None:
     async with server.up(), a_page(server, version, "mixed") as page:
         message = await page.send("u1", "go")

@@ -42,7 +42,10 @@ SCHEMA: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 """Type -> (required, optional) fields with their kinds; a tuple is a choice. What we do not send is left out."""
 ONLY_V7: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "reset-step": ({}, {}),
-    "tool-approval-request": ({"approvalId": str, "toolCallId": str}, {"signature": str, "reason": str}),
+    "tool-approval-request": (
+        {"approvalId": str, "toolCallId": str},
+        {"signature": str, "reason": str, "isAutomatic": bool},
+    ),
     "tool-approval-response": ({"approvalId": str, "approved": bool}, {"reason": str, "providerExecuted": bool}),
 }
 DATA = ({"data": object}, {"id": str, "transient": bool})
@@ -176,7 +179,8 @@ class Chat:
 
     def _settle(self, kind: str, part: Part, tool: Part) -> None:
         if kind == "tool-approval-request":
-            tool["state"], tool["approval"] = "approval-requested", {"id": part["approvalId"]}
+            automatic = {"isAutomatic": True} if part.get("isAutomatic") else {}
+            tool["state"], tool["approval"] = "approval-requested", {"id": part["approvalId"], **automatic}
         elif kind == "tool-output-denied":
             tool["state"] = "output-denied"
         elif kind == "tool-output-available":
@@ -314,8 +318,18 @@ def check_message(message: Part, *, ended: bool, reported: bool = True) -> None:
         if "toolCallId" in part:
             _check_tool(part, reported)
             demand(part["state"] in FINAL or not ended, f"{part['toolCallId']} is {part['state']} for ever")
-    seen = [part["toolCallId"] for part in message["parts"] if "toolCallId" in part]
-    demand(len(seen) == len(set(seen)), f"a call has two parts: {seen}")
+    for step in _steps(message):
+        seen = [part["toolCallId"] for part in step if "toolCallId" in part]
+        demand(len(seen) == len(set(seen)), f"a call has two parts in one step: {seen}")
+
+
+def _steps(message: Part) -> list[list[Part]]:
+    steps: list[list[Part]] = [[]]
+    for part in message["parts"]:
+        if part["type"] == "step-start":
+            steps.append([])
+        steps[-1].append(part)
+    return steps
 
 
 def _check_tool(part: Part, reported: bool) -> None:

@@ -24,7 +24,7 @@ from greenroom.actors.contract.facts import NestedAnswer
 from greenroom.actors.contract.guardrails import Tripped
 from greenroom.actors.contract.inference import RequestChanges
 from greenroom.actors.contract.messages import CallRequest, ModelResponse, Usage
-from greenroom.actors.contract.phases import Phase
+from greenroom.actors.contract.phases import Phase, RunPosition
 from greenroom.actors.contract.spec import ToolSpec
 from greenroom.actors.engine import effects as fx
 from greenroom.actors.engine import inputs as inp
@@ -61,6 +61,8 @@ TOOLS = {
         ToolSpec(name="lawyer", gate="always", replay_safe=True, child_agent="inner"),
     )
 }
+PREPARED_TOOLS = {**TOOLS, "read": ToolSpec(name="read", replay_safe=True, prepares=True)}
+"""The same tools; one of them is prepared before the first step."""
 HANDOFFS = {
     tool.name: tool
     for tool in (
@@ -162,6 +164,8 @@ class Chaos:
 
     def random_answer(self, effect: fx.Effect) -> tuple[inp.Input, bool]:
         match effect:
+            case fx.Prepare():
+                return self.preparation(), True
             case fx.RunPhase():
                 return self.hooks(effect), True
             case fx.AskGuards():
@@ -183,6 +187,13 @@ class Chaos:
                 calls = [c.call_id for c in self.world.state.calls.values()] or ["c"]
                 stubborn = tuple(inp.Unfinished(call_id=self.rng.choice(calls)) for _ in range(self.rng.randrange(2)))
                 return inp.WorkStopped(stubborn=stubborn), True
+
+    def preparation(self) -> inp.Prepared:
+        """What the surroundings and the tools say before the first step."""
+        doubts = (("untested_version", "it is newer than the tried ones"),) if self.rng.random() < 0.3 else ()
+        if self.rng.random() < 0.2:
+            return inp.Prepared(doubts=doubts, code="runtime_unavailable", text="missing: install it")
+        return inp.Prepared(facts={"program": "1.2"}, doubts=doubts)
 
     def cut(self, message_id: str) -> inp.ModelCut:
         """What had arrived of an answer that the end of the run stops."""
@@ -504,6 +515,8 @@ class Chaos:
             stale += [inp.CallReturned(**who, result=1, shown="1"), inp.CallSuspended(**who, suspend=Suspend())]
         if ("cancel",) not in self.world.outstanding:
             stale.append(inp.WorkStopped())
+        if self.world.row.position is not RunPosition.PREPARING:
+            stale += [inp.Prepared(facts={"program": "1.1"}), inp.Prepared(code="tool_error", text="late")]
         before = self.world.state
         taken = self.world.feed(self.rng.choice(stale))
         assert taken.state == before
@@ -524,6 +537,8 @@ class Chaos:
     def calmly(self, key: Key) -> None:
         effect = self.world.outstanding[key]
         match effect:
+            case fx.Prepare():
+                self.world.answer(inp.Prepared())
             case fx.AskGuards():
                 self.world.answer(inp.GuardsDone(kind=effect.kind, step=effect.step, names=effect.names))
             case fx.RunPhase():

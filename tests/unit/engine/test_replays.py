@@ -458,6 +458,7 @@ STORED = frozenset(
             "NotRecorded",
             "Overran",
             "PhaseDone",
+            "Prepared",
         ),
         *("NestedCalled", "NestedDropped", "NestedEnded", "PublishAsked", "BodySpoke", "BodyNoted", "BodySaved"),
         *("GuardsDone", "ResultRefused", "SpawnAsked", "TakenUp", "TaskStopped", "TasksAsked", "WorkStopped"),

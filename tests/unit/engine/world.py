@@ -143,7 +143,7 @@ class Store:
         )
 
 
-Answered = fx.RunPhase | fx.AskGuards | fx.CallModel | fx.StartCall | fx.StartTask | fx.CancelTask
+Answered = fx.Prepare | fx.RunPhase | fx.AskGuards | fx.CallModel | fx.StartCall | fx.StartTask | fx.CancelTask
 """The effects that have a final answer."""
 
 
@@ -154,6 +154,7 @@ class World:
         spec: of the agent.
         lazy: commits become durable when the test says so (`ack`), not at once.
         deadline: seconds from the start.
+        place: where the workspace of the run is.
     """
 
     def __init__(
@@ -164,6 +165,7 @@ class World:
         deadline: float | None = None,
         lazy: bool = False,
         admitted: bool = True,
+        place: str | None = None,
     ) -> None:
         self.spec, self.now, self.lazy = spec, START, lazy
         info = RunInfo(
@@ -174,6 +176,7 @@ class World:
             created_at=START,
             execution=execution or spec.execution,
             deadline=None if deadline is None else START + timedelta(seconds=deadline),
+            place=place,
         )
         self.store = Store(info)
         created = ev.RunCreated(to=Stage.CREATED, agent=spec.key, thread_id="t", input="hello", by="tester")
@@ -708,6 +711,8 @@ def check_history(messages: Sequence[Message], calls: dict[str, CallRow]) -> Non
 def key_of(effect: Answered) -> Key:
     """What an effect is asked for as."""
     match effect:
+        case fx.Prepare():
+            return ("prepare",)
         case fx.AskGuards():
             return ("guards", effect.kind, str(effect.step), *effect.names)
         case fx.RunPhase():
@@ -725,6 +730,8 @@ def key_of(effect: Answered) -> Key:
 def answered_by(message: inp.Input) -> Key:
     """Which effect a final answer belongs to."""
     match message:
+        case inp.Prepared():
+            return ("prepare",)
         case inp.PhaseDone():
             return ("phase", message.phase.value, str(message.step), message.call_id or "")
         case inp.GuardsDone():

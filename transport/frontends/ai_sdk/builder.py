@@ -15,6 +15,9 @@ VERSIONS: Final[tuple[Version, ...]] = ("v6", "v7")
 Part = dict[str, Any]
 Payload = JSONObject
 
+ASKS_AGAIN: Final = "This call asks again, below."
+"""The error text of a part that another one of the same call replaces."""
+
 
 @attrs.frozen(kw_only=True)
 class ToolPart:
@@ -25,20 +28,26 @@ class ToolPart:
         provider: True if the part is marked as executed by the provider, so that the client does not run it.
         approval: Id of the approval in the part.
         approved: The answer to the approval, or None.
+        earlier: True if the part is in an earlier step of the message than the newest.
     """
 
     state: str | None = None
     provider: bool = True
     approval: str | None = None
     approved: bool | None = None
+    earlier: bool = False
 
 
 @attrs.frozen(kw_only=True)
 class StreamedCall:
-    """A call of the current step: its request, the reader's part of it, and what its newest ticket wants."""
+    """A call of the current step: its request, the reader's part of it, and what its newest ticket wants.
+
+    `parent`: the call whose body makes this call (a nested call), or None.
+    """
 
     tool: str
     arguments: JSONObject
+    parent: str | None = None
     part: ToolPart = attrs.field(factory=ToolPart)
     ticket: str | None = None
     wants: Literal["nothing", "approval", "output"] = "nothing"
@@ -139,16 +148,19 @@ class AiSdkBuilder:
         self.opened, self.in_step = True, False
         if self.answering is not None:
             self.answering = attrs.evolve(self.answering, open=None)
-        self.calls = {call_id: self._as_read(call_id, call) for call_id, call in self.calls.items()}
+        self.calls = self._as_read()
         self.say("start", messageId=self.before.run_id)
         self.data("run", self.before.run_id, self.facts("running", self.before.after))
 
-    def _as_read(self, call_id: str, call: StreamedCall) -> StreamedCall:
-        """Return the call with the part that the reader has."""
+    def _as_read(self) -> Mapping[str, StreamedCall]:
+        """Return the calls with the parts that the reader has."""
         reader = self.before.reader
         if reader is not None:
-            return attrs.evolve(call, part=reader.get(call_id, ToolPart()))
-        return requested(call) if self.waiting else call
+            return {name: attrs.evolve(call, part=reader.get(name, ToolPart())) for name, call in self.calls.items()}
+        if not self.waiting:
+            return self.calls
+        calls = self._answerable() if holds_back_answers(self.calls) else self.calls
+        return {name: requested(call) for name, call in calls.items()}
 
     def facts(self, status: str, sequence: int) -> dict[str, Any]:
         """Return the content of `data-run`: the run's state, and the sequence up to which the message includes it."""
@@ -169,6 +181,39 @@ class AiSdkBuilder:
         if self.in_step:
             self.say("finish-step")
             self.in_step = False
+
+    def let_answer(self) -> None:
+        """Keep the parts of calls that only wait for others from holding back the answers to the open requests.
+
+        Such is the parent call of a nested call that asks. A client sends answers by itself once each part of the
+        newest step has an answer or an output, and that part has neither. v7: it shows that the call was approved
+        automatically. v6 has no part for that: the requests get a step of their own.
+        """
+        if not holds_back_answers(self.calls):
+            return
+        if self.v7:
+            for call_id, call in self.calls.items():
+                if waits_for_others(call):
+                    self.say("tool-approval-request", approvalId=call_id, toolCallId=call_id, isAutomatic=True)
+                    self.say("tool-approval-response", approvalId=call_id, approved=True)
+        else:
+            self.end_step()
+            self.in_step = True
+            self.say("start-step")
+        self.calls = self._answerable()
+
+    def _answerable(self) -> Mapping[str, StreamedCall]:
+        """Return the calls after `let_answer`."""
+        return {
+            call_id: attrs.evolve(call, part=self._let_answer(call_id, call)) for call_id, call in self.calls.items()
+        }
+
+    def _let_answer(self, call_id: str, call: StreamedCall) -> ToolPart:
+        if not self.v7:
+            return attrs.evolve(call.part, earlier=call.part.state is not None)
+        if not waits_for_others(call):
+            return call.part
+        return attrs.evolve(call.part, state="approval-responded", approval=call_id, approved=True)
 
     def end_block(self, *, cut: bool = False) -> None:
         """Close the open block, if any. `cut`: the run ended while the model wrote it; the part keeps that."""
@@ -218,15 +263,26 @@ class AiSdkBuilder:
         return call
 
     def show(self, call_id: str, *, ticket: str | None = None) -> None:
-        """Create the call's tool part, or reset it to its input. With a ticket, the client is to provide the output."""
+        """Create the call's tool part, or reset it to its input. With a ticket, the client is to provide the output.
+
+        A part in an earlier step is not reset but settled, and the call gets another one in this step.
+        """
         call = self.calls[call_id]
+        part = ToolPart() if call.part.earlier else call.part
+        if call.part.earlier and not unset(call.part):
+            self.say("tool-output-error", toolCallId=call_id, errorText=ASKS_AGAIN, providerExecuted=True)
         fields = {"toolCallId": call_id, "toolName": call.tool, "input": dict(call.arguments)}
-        data = None if ticket is None else {"greenroom": {"ticketId": ticket}}
-        self.say("tool-input-available", **fields, providerExecuted=ticket is None, providerMetadata=data)
-        self.put(call_id, part=attrs.evolve(call.part, state="input-available", provider=ticket is None))
+        facts = {"ticketId": ticket, "parentCallId": call.parent}
+        data = {name: value for name, value in facts.items() if value is not None}
+        metadata = {"greenroom": data} if data else None
+        self.say("tool-input-available", **fields, providerExecuted=ticket is None, providerMetadata=metadata)
+        self.put(call_id, part=attrs.evolve(part, state="input-available", provider=ticket is None))
 
     def ask(self, call_id: str, ticket_id: str) -> None:
-        """Request an approval."""
+        """Request an approval, in a part of the newest step."""
+        part = self.calls[call_id].part
+        if unset(part) or part.earlier:
+            self.show(call_id)
         call = self.calls[call_id]
         said = call.message or None if self.v7 else None
         self.say("tool-approval-request", approvalId=ticket_id, toolCallId=call_id, reason=said)
@@ -239,6 +295,22 @@ class AiSdkBuilder:
             return
         self.say("tool-approval-response", approvalId=part.approval, approved=approved, reason=reason or None)
         self.put(call_id, part=attrs.evolve(part, state="approval-responded", approved=approved))
+
+
+def unset(part: ToolPart) -> bool:
+    """Return True if the part must be created, or reset: it has an output from before the call continued."""
+    return part.state is None or part.state.startswith("output-")
+
+
+def waits_for_others(call: StreamedCall) -> bool:
+    """Return True if the part of a call at rest, in the newest step, has neither an output nor a request."""
+    part = call.part
+    return call.wants == "nothing" and part.state == "input-available" and part.provider and not part.earlier
+
+
+def holds_back_answers(calls: Mapping[str, StreamedCall]) -> bool:
+    """Return True if a part of the newest step would keep the answers to open requests at the client."""
+    return any(map(waits_for_others, calls.values())) and any(call.wants != "nothing" for call in calls.values())
 
 
 def _metadata(message_id: str, block: str) -> dict[str, Any]:
@@ -254,6 +326,7 @@ def requested(call: StreamedCall) -> StreamedCall:
     """Return the call as left by the end of an earlier stream."""
     if call.ticket is None or call.wants == "nothing":
         return call
-    if call.wants == "approval" or call.part.approval is not None:
-        return attrs.evolve(call, part=with_approval_request(call.part, call.ticket))
-    return attrs.evolve(call, part=attrs.evolve(call.part, state="input-available", provider=False))
+    part = ToolPart() if call.part.earlier else call.part
+    if call.wants == "approval" or part.approval is not None:
+        return attrs.evolve(call, part=with_approval_request(part, call.ticket))
+    return attrs.evolve(call, part=attrs.evolve(part, state="input-available", provider=False))

@@ -52,6 +52,11 @@ All other calls are marked `providerExecuted`: the client neither runs them nor 
 part for the answer to an approval. Its requests are therefore sent at the end of the stream, and only those that are
 still open: a replay does not repeat answered requests. The same holds for values in both versions.
 
+A nested call has a part like other calls, with `parentCallId` in `providerMetadata.greenroom`. While it asks, its
+parent call has neither an output nor a request, and a client that sends answers by itself (`sendAutomaticallyWhen`)
+waits until each part of the newest step has an output or an answer. At the end of the stream the parent's part is
+therefore marked as approved automatically (v7), or the open requests get a step of their own (v6).
+
 Data parts have the payload of their event (docs/events.md); `data-ticket` adds status and answer. `data-run` is made
 here: the state of the run, and the `sequence` up to which the message includes the run. A client returns this part with
 its decision, and receives what is new. Texts and reasonings have `messageId` and `blockId` in
@@ -66,7 +71,18 @@ from typing import Final, Literal
 from greenroom.actors.contract.decisions import asks_outcome
 from greenroom.actors.contract.envelope import Event
 
-from .builder import AiSdkBuilder, AiSdkState, Part, Payload, StreamedCall, StreamEnd, ToolPart, Version, requested
+from .builder import (
+    AiSdkBuilder,
+    AiSdkState,
+    Part,
+    Payload,
+    StreamedCall,
+    StreamEnd,
+    ToolPart,
+    Version,
+    requested,
+    unset,
+)
 
 INTERRUPTED: Final = "The stream has ended before the run has. The run continues: resume the stream."
 """Default error text of an interrupted stream."""
@@ -126,6 +142,7 @@ def finish(state: AiSdkState, *, reason: str = INTERRUPTED) -> tuple[AiSdkState,
     if state.end is not None:
         draft.close(state.end)
     elif state.waiting and state.tickets:  # between two events of one commit, a waiting run may have no ticket yet
+        draft.let_answer()
         for call_id in state.calls:
             _request(draft, call_id)
         of_calls = any(ticket["callId"] is not None for ticket in state.tickets.values())
@@ -175,13 +192,14 @@ def _discarded(d: AiSdkBuilder, payload: Payload) -> None:
 
 def _called(d: AiSdkBuilder, payload: Payload) -> None:
     d.end_block()
-    d.calls = {**d.calls, payload["callId"]: StreamedCall(tool=payload["tool"], arguments=payload["arguments"])}
+    call = StreamedCall(tool=payload["tool"], arguments=payload["arguments"], parent=payload.get("parentCallId"))
+    d.calls = {**d.calls, payload["callId"]: call}
 
 
 def _started_call(d: AiSdkBuilder, payload: Payload) -> None:
     d.waiting = False
     call = d.calls.get(payload["callId"])
-    if call is not None and (_unset(call.part) or not call.part.provider):
+    if call is not None and (unset(call.part) or not call.part.provider):
         d.show(payload["callId"])
 
 
@@ -220,9 +238,11 @@ def _opened_ticket(d: AiSdkBuilder, payload: Payload) -> None:
     if not in_message:
         return
     call = d.put(call_id, ticket=ticket_id, wants=wants, message=payload.get("message", ""))
-    if _unset(call.part):
+    if not d.v7:
+        return
+    if unset(call.part):
         d.show(call_id)
-    if d.v7 and answer_kind == "approval":
+    if answer_kind == "approval":
         d.ask(call_id, ticket_id)
 
 
@@ -386,11 +406,6 @@ def _next_mirror(d: AiSdkBuilder, call_id: str) -> None:
             return
 
 
-def _unset(part: ToolPart) -> bool:
-    """Return True if the part must be created, or reset: it has an output from before the call continued."""
-    return part.state is None or part.state.startswith("output-")
-
-
 def _request(d: AiSdkBuilder, call_id: str) -> None:
     """Request what the call's open ticket wants, at the end of a stream, unless the reader has the request."""
     call = d.calls[call_id]
@@ -398,8 +413,6 @@ def _request(d: AiSdkBuilder, call_id: str) -> None:
     if new_part == part or call.ticket is None:
         return
     if new_part.state == "approval-requested":
-        if _unset(part):
-            d.show(call_id)
         d.ask(call_id, call.ticket)
     else:
         d.show(call_id, ticket=call.ticket)

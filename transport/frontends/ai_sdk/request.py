@@ -175,24 +175,27 @@ def _attachment(part: Json) -> SentAttachment:
 
 def _seen(message: Json) -> ReaderPosition:
     tools = list(_tools(message))
-    answers = {one.ticket_id: one for part in tools if (one := _answer(part)) is not None}
+    answers = {one.ticket_id: one for _, part in tools if (one := _answer(part)) is not None}
+    newest = sum(part["type"] == "step-start" for part in message["parts"])
     return ReaderPosition(
         run_id=message["id"],
         answers=tuple(answers.values()),
-        parts={part["toolCallId"]: _tool_part(part) for part in tools},
+        parts={part["toolCallId"]: _tool_part(part, earlier=step < newest) for step, part in tools},
         sequence=_sequence(message),
     )
 
 
-def _tools(message: Json) -> Iterator[Json]:
-    """Yield the tool parts, of known and of dynamic tools."""
+def _tools(message: Json) -> Iterator[tuple[int, Json]]:
+    """Yield the tool parts, of known and of dynamic tools, each with the number of its step in the message."""
+    step = 0
     for part in message["parts"]:
+        step += part["type"] == "step-start"
         is_tool = part["type"].startswith("tool-") or part["type"] == "dynamic-tool"
         if is_tool and isinstance(part.get("toolCallId"), str) and isinstance(part.get("state"), str):
-            yield part
+            yield step, part
 
 
-def _tool_part(part: Json) -> ToolPart:
+def _tool_part(part: Json, *, earlier: bool) -> ToolPart:
     approval = _object(part.get("approval"))
     name, approved = approval.get("id"), approval.get("approved")
     return ToolPart(
@@ -200,6 +203,7 @@ def _tool_part(part: Json) -> ToolPart:
         provider=part.get("providerExecuted") is True,
         approval=name if isinstance(name, str) else None,
         approved=approved if isinstance(approved, bool) else None,
+        earlier=earlier,
     )
 
 
