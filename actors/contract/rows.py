@@ -22,7 +22,7 @@ from .parts import Part
 from .phases import RunPosition
 from .plain import JSONObject, JSONValue
 from .row_forms import Fields, Value
-from .spec import Execution
+from .spec import Execution, OfferedTool
 from .state import Batch, StateWrite
 from .tasks import TaskRow, UnknownCause
 
@@ -223,6 +223,7 @@ class RunFields(Fields, kw_only=True):
         handoff: a handoff that this step carried out; the other agent becomes active with the next step.
         nested: how many nested calls are open.
         not_asked: tools of the nested calls that ran although their gates did not allow them.
+        toolset_faults: marks of the faults of toolsets that the run has reported.
     """
 
     stage: Stage = Stage.CREATED
@@ -262,6 +263,7 @@ class RunFields(Fields, kw_only=True):
     handoff: Handover | None = None
     nested: int = 0
     not_asked: tuple[str, ...] = ()
+    toolset_faults: tuple[str, ...] = ()
 
 
 class RunRow(RunFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other
@@ -325,6 +327,7 @@ class CallFields(Fields, kw_only=True):
         memo: what a body has kept for the next attempt (JSON).
         speaking: number of the message of its body of which text was shown and that is not complete; 0: none is.
         artifacts: The artifacts that its body has published.
+        offered: The tool of a toolset that the call is for; None for a tool of the agent's own.
     """
 
     call_id: str
@@ -371,6 +374,7 @@ class CallFields(Fields, kw_only=True):
     memo: JSONValue = None
     speaking: int = 0
     artifacts: tuple[Artifact, ...] = ()
+    offered: OfferedTool | None = None
 
 
 class CallRow(CallFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other

@@ -93,7 +93,7 @@ class ArtifactReady(Payload, frozen=True, kw_only=True):
     call_id: str
     name: Annotated[str, FOREIGN_TEXT]
     kind: ArtifactKind
-    media_type: str
+    media_type: Annotated[str, FOREIGN_TEXT]
     size: int
     sha256: str
     metadata: Annotated[JSONObject, FOREIGN_TEXT] = msgspec.field(default_factory=dict)

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from ..contract.artifacts import MAX_ARTIFACTS, MAX_TOTAL, Artifact, artifact_id
 from ..contract.work_events import ArtifactReady, PreviewReady
+from .body_inputs import PublishAsked
 from .effects import AnswerBody
-from .inputs import PublishAsked
 from .reports import living_body
 from .state import StepBuilder
 

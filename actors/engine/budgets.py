@@ -14,7 +14,7 @@ from ..contract.messages import Usage
 from ..contract.policies import BudgetPolicy
 from ..contract.rows import RunFields
 from ..contract.spec import AgentSpec
-from .inputs import Spent
+from .body_inputs import Spent
 from .state import StepBuilder
 from .termination import fail
 

@@ -19,6 +19,7 @@ from ..contract.decisions import Decision, Ticket
 from ..contract.inference import RequestChanges
 from ..contract.phases import Phase
 from ..contract.plain import JSONObject, JSONValue
+from ..contract.spec import OfferedTool
 from ..state.snapshot import EMPTY, StateSnapshot
 
 
@@ -104,6 +105,8 @@ class StartCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     With a `child_run` the work is that run's: start it if it does not exist, and report it as it is seen. Answers: any
     number of `ChildSeen`, the last with an outcome, or `CallRaised`. Always durable. `known_tickets`: The child's
     tickets that this run has mirrors of, which are reported also when they are closed.
+
+    `offered`: the tool of a toolset, as the call's row has it.
     """
 
     call_id: str
@@ -115,6 +118,7 @@ class StartCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     child_run: str | None = None
     known_tickets: tuple[str, ...] = ()
     memo: JSONValue = None
+    offered: OfferedTool | None = None
     durable: bool = True
 
 

@@ -25,14 +25,8 @@ from ..contract.phases import ENDED
 from ..contract.spec import AgentSpec
 from .artifacts import publish_asked
 from .asking import model_failed
-from .child_runs import child_seen, unwatched
-from .commands import cancel_unowned, command_arrived
-from .inference import model_answered, model_cut, model_streamed
-from .inputs import (
-    Activate,
-    Admit,
+from .body_inputs import (
     BodyNoted,
-    BodyOverran,
     BodySaved,
     BodySpoke,
     CallPrinted,
@@ -41,28 +35,36 @@ from .inputs import (
     CallReturned,
     CallSuspended,
     CancelAsked,
+    FromBody,
+    NestedCalled,
+    NestedDropped,
+    NestedEnded,
+    PublishAsked,
+    ResultRefused,
+    SpawnAsked,
+    TasksAsked,
+    TaskStopped,
+)
+from .child_runs import child_seen, unwatched
+from .commands import cancel_unowned, command_arrived
+from .inference import model_answered, model_cut, model_streamed
+from .inputs import (
+    Activate,
+    Admit,
+    BodyOverran,
     CancelUnowned,
     ChildSeen,
     CommandArrived,
     DeadlinePassed,
     FailUnrecoverable,
-    FromBody,
     GuardsDone,
     Input,
     ModelAnswered,
     ModelCut,
     ModelFailed,
     ModelStreamed,
-    NestedCalled,
-    NestedDropped,
-    NestedEnded,
     PhaseDone,
     Prepared,
-    PublishAsked,
-    ResultRefused,
-    SpawnAsked,
-    TasksAsked,
-    TaskStopped,
     WorkStopped,
 )
 from .judged import guards_done
@@ -92,8 +94,8 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
     Raises:
         IllegalTransition: a bug of the engine: the tables do not allow the move.
     """
-    if state.row.agent is not None:
-        spec = spec.acting(state.row.agent)
+    spec = spec if state.row.agent is None else spec.acting(state.row.agent)
+    spec = state.calls.joined(spec) if state.calls.all else spec
     builder = StepBuilder(spec, state, now)
     if state.row.position is ENDED:
         return builder.build()

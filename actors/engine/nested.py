@@ -30,8 +30,8 @@ from ..contract.ids import fingerprint, is_reserved, nested_id
 from ..contract.messages import CallRequest
 from ..contract.phases import TOOLS
 from ..contract.rows import CallRow
+from .body_inputs import CallPrinted, CallProgressed, FromBody, NestedCalled, NestedDropped, NestedEnded
 from .effects import AnswerBody
-from .inputs import CallPrinted, CallProgressed, FromBody, NestedCalled, NestedDropped, NestedEnded
 from .reports import living_body
 from .state import ENGINE, StepBuilder
 from .step_calls import StepCalls

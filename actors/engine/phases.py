@@ -22,6 +22,7 @@ from .gates import gate_answered, tool_disabled
 from .guardrails import refuse_call
 from .inputs import CallEdit, PhaseDone
 from .judging import wait_with
+from .nested import MAX_NAMES
 from .run_tickets import open_run_ticket
 from .state import StepBuilder
 from .steps import AFTER_HOOKS, continue_run
@@ -50,6 +51,8 @@ def phase_done(builder: StepBuilder, message: PhaseDone) -> None:
         )  # none of the call's code is in flight now
     if message.failure is not None:
         fail(builder, "plugin_error", message.failure, error_id=_error_id(builder, message))
+    elif message.unavailable is not None:
+        fail(builder, "runtime_unavailable", message.unavailable, error_id=_error_id(builder, message))
     elif message.end is not None:
         _end_asked(builder, message.end)
     elif call is not None:
@@ -97,6 +100,11 @@ def _accepted(builder: StepBuilder, message: PhaseDone, call: CallRow | None) ->
     for reason, detail in reports:
         event = ev.RunDegraded(reason=reason, detail=detail, error_id=_error_id(builder, message))
         builder.emit("run.degraded", event)
+    for fault in message.toolset_faults:
+        if fault.mark not in builder.row.toolset_faults and len(builder.row.toolset_faults) < MAX_NAMES:
+            builder.row.toolset_faults += (fault.mark,)
+            event = ev.RunDegraded(reason=fault.reason, detail=fault.detail, error_id=_error_id(builder, message))
+            builder.emit("run.degraded", event)
     for one in message.overruled if message.call_id is not None else ():
         overruling = ev.GateOverruled(call_id=message.call_id or "", plugin=one.plugin, verdict=one.verdict, by=one.by)
         builder.emit("run.gate.overruled", overruling)

@@ -24,8 +24,8 @@ from ..contract.excerpt import LargeText, is_large
 from ..contract.ids import body_message_id
 from ..contract.rows import CallRow
 from ..contract.work_events import NOTES
+from .body_inputs import BodyNoted, BodyReport, BodySaved, BodySpoke
 from .effects import AnswerBody
-from .inputs import BodyNoted, BodyReport, BodySaved, BodySpoke
 from .state import StepBuilder
 
 GONE: Final = "The run does not wait for this call any more: nothing of it is reported."

@@ -14,11 +14,7 @@ from ..contract.ids import task_id
 from ..contract.rows import CallRow
 from ..contract.spec import AgentSpec
 from ..contract.tasks import TaskRow, shown_tasks
-from .budgets import spend_all
-from .denials import doubted
-from .effects import AnswerBody, CancelTask
-from .guardrails import refuse_task_result
-from .inputs import (
+from .body_inputs import (
     CallPrinted,
     CallProgressed,
     CallRaised,
@@ -31,6 +27,10 @@ from .inputs import (
     TasksAsked,
     TaskStopped,
 )
+from .budgets import spend_all
+from .denials import doubted
+from .effects import AnswerBody, CancelTask
+from .guardrails import refuse_task_result
 from .state import StepBuilder
 from .state_merge import task_wrote
 from .tasks import STOPPED, cut_task, finish_task, no_room, put_task, start_task

@@ -14,17 +14,17 @@ from msgspec.structs import replace
 
 from ..contract import events as ev
 from ..contract.calls import CallPosition, CallStatus, marks_where
-from ..contract.ids import body_error_id, child_run_id
+from ..contract.ids import body_error_id, child_run_id, fingerprint
 from ..contract.phases import TOOLS, Phase
 from ..contract.rows import CallRow
 from ..contract.spec import ExecutionMode, ToolSpec
+from .body_inputs import CallPrinted, CallProgressed, CallRaised, CallReturned, CallSuspended, FromBody, ResultRefused
 from .budgets import may_begin_body, spend_all
 from .denials import doubted
 from .effects import RunPhase, StartCall
 from .gates import ask_gates, asks_gates
 from .guardrails import refuse_result
 from .handoffs import begin_handoff, carry_out, without_handoffs
-from .inputs import CallPrinted, CallProgressed, CallRaised, CallReturned, CallSuspended, FromBody, ResultRefused
 from .nested import begin_nested, parent_said
 from .reports import discard_spoken
 from .state import StepBuilder
@@ -177,6 +177,7 @@ def start_body(builder: StepBuilder, call: CallRow) -> None:
             state=builder.snapshot,
             child_run=call.child_run,
             memo=call.memo,
+            offered=call.offered,
             # a child run must not exist for a call that is not stored
             durable=tool is None or not tool.replay_safe or call.ticket is not None or call.child_run is not None,
         )
@@ -218,7 +219,7 @@ def body_said(builder: StepBuilder, call: CallRow, message: FromBody) -> None:
             )
         case CallSuspended():
             if builder.row.position is TOOLS:
-                open_ticket(builder, builder.put(call, body_question=True), message.suspend)
+                _suspended(builder, call, message)
         case ResultRefused():
             refuse_result(builder, call, message)
         case CallRaised():
@@ -229,3 +230,18 @@ def body_said(builder: StepBuilder, call: CallRow, message: FromBody) -> None:
             close_call(builder, call, CallStatus.FAILED, result=None, shown=text, code=message.code, error_id=name)
             if message.fatal:
                 fail_by_call(builder, call, message.shown, code=message.run_code, error_id=name)
+
+
+def _suspended(builder: StepBuilder, call: CallRow, message: CallSuspended) -> None:
+    """Ask people the question of a body; or, before the body, about the tool of a toolset that is another one now."""
+    if message.offered is None:
+        open_ticket(builder, builder.put(call, body_question=True), message.suspend)
+        return
+    definition = message.offered.definition
+    text = f"the tool {call.tool} of {call.call_id} was {call.definition} when it was called, and is {definition} now"
+    builder.emit("run.degraded", ev.RunDegraded(reason="tool_changed", detail=text))
+    mark = fingerprint(builder.spec.key, call.tool, call.arguments, definition)
+    call = builder.put(
+        call, offered=message.offered, definition=definition, fingerprint=mark, decision=None, body_question=False
+    )
+    open_ticket(builder, call, message.suspend)

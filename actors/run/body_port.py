@@ -24,9 +24,8 @@ from ..contract.plain import JSONObject
 from ..contract.sizes import VALUE_LIMIT, TooLarge, measured
 from ..contract.spec import HANDOFF
 from ..contract.tasks import TaskView
-from ..engine.inputs import (
+from ..engine.body_inputs import (
     CancelAsked,
-    Input,
     NestedCalled,
     NestedDropped,
     NestedEnded,
@@ -34,6 +33,7 @@ from ..engine.inputs import (
     SpawnAsked,
     TasksAsked,
 )
+from ..engine.inputs import Input
 from ..errors import ToolError
 from ..services.children import Children
 from ..services.delta_buffers import DeltaBuffers, pieces

@@ -30,12 +30,14 @@ from ..contract.facts import CallFacts
 from ..contract.ids import body_error_id
 from ..contract.parts import InvalidPart
 from ..contract.phases import Phase
-from ..contract.plain import JSONValue
+from ..contract.plain import JSONObject, JSONValue
 from ..contract.rows import CallRow, RunRow
 from ..contract.sizes import TooLarge
+from ..contract.spec import OfferedTool
 from ..contract.state import Keys
+from ..engine.body_inputs import CallRaised, CallSuspended, ResultRefused
 from ..engine.effects import StartCall, StartTask
-from ..engine.inputs import CallRaised, CallSuspended, Input, ResultRefused
+from ..engine.inputs import Input
 from ..plugins.contexts import PhaseContext
 from ..services.child_call import ChildCall
 from ..services.children import SLACK, Child, Cue, Release
@@ -50,10 +52,12 @@ from ..tools.definition import Tool
 from ..tools.invoke import Invocation, ToolFailed, invoke, out_of_time, shown_text
 from ..user_code.calls import HookFailed
 from ..user_code.guardrails import in_order, log_failure
+from ..user_code.toolsets import offered_tool
 from .body_port import BodyPort
 from .masking import Mask
 from .results import kept, stored
 from .run_context import RunContext
+from .step_tools import tool_of_call
 
 _MAILBOX: Final = 8
 """Capacity of a parked call's mailbox. The machine sends one message at a time."""
@@ -126,13 +130,14 @@ class CallActor:
             )
             await self._run.services.directory.child_runs.watch(call, child)
             return False
-        if tool is None:
+        body = tool if cue.offered is None else await self._offered_tool(cue, cue.offered)
+        if body is None:
             text = f"the tool {cue.tool!r} is not there any more"
-            self._run.children.submit_input(
-                CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="unknown_tool", shown=text)
-            )
-            return False
-        outcome = await self._invoke(child, tool, cue, of_call)
+            outcome: Input = CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="unknown_tool", shown=text)
+        elif isinstance(body, Tool):
+            outcome = await self._invoke(child, body, cue, of_call)
+        else:
+            outcome = body
         waits = of_call is None and not self._run.children.given_up(child)
         is_suspended = isinstance(outcome, CallSuspended) and waits
         if is_suspended and child.mailbox is None:
@@ -140,6 +145,20 @@ class CallActor:
         submit = self._run.children.submit_input if is_suspended else self._run.children.submit_last
         submit(outcome)
         return is_suspended
+
+    async def _offered_tool(self, cue: StartCall, offered: OfferedTool) -> Tool[..., object] | Input | None:
+        """Return the tool of a toolset, or the outcome of a call that cannot run, or not before people were asked."""
+        call_id, attempt = cue.call_id, cue.attempt
+        tool = await tool_of_call(self._run, self._agent, offered)
+        if isinstance(tool, str):
+            return CallRaised(call_id=call_id, attempt=attempt, code="runtime_unavailable", shown=tool)
+        now = None if tool is None else offered_tool(tool, offered.toolset)
+        if now is None or now.definition == offered.definition:
+            return tool
+        text = f"The tool {offered.name!r} has changed since it was called. Approve the call with the tool of now?"
+        definitions = {"called": _definition(offered), "now": _definition(now)}
+        question = Suspend(reason="tool_permission", message=text, parameters=definitions)
+        return CallSuspended(call_id=call_id, attempt=attempt, suspend=question, offered=now)
 
     async def _invoke(self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None) -> Input:
         call_id, attempt = cue.call_id, cue.attempt
@@ -374,6 +393,10 @@ def gate_context(run: RunContext, call: CallRow, snapshot: StateSnapshot, keys: 
         decision=call.decision,
         state=WritableState(snapshot, keys).close("an approval is asked for; only the tool's body writes"),
     )
+
+
+def _definition(offered: OfferedTool) -> JSONObject:
+    return {"definition": offered.definition, "effect": offered.effect, "schema": offered.schema}
 
 
 def make_mailbox(call_id: str) -> Mailbox[Cue]:

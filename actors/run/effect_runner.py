@@ -17,6 +17,7 @@ import trio
 
 from ..contract.ids import body_error_id
 from ..contract.inference import Inference
+from ..engine.body_inputs import CallRaised, TaskStopped
 from ..engine.effects import (
     AnswerBody,
     AskGuards,
@@ -35,7 +36,7 @@ from ..engine.effects import (
     StartCall,
     StartTask,
 )
-from ..engine.inputs import CallRaised, Input, TaskStopped
+from ..engine.inputs import Input
 from ..engine.state import RunState
 from ..services.child_call import child_call, child_run_key, unknown_call
 from ..services.children import SLACK, Child, Release, call_key
@@ -156,12 +157,12 @@ class EffectRunner:
                 mailbox.tell(effect)
             case StartCall():
                 agent = self.run.acting(state)
-                actor = CallActor(self.run, agent, agent.tool(effect.tool), state.row)
+                actor = CallActor(self.run, agent, self.run.tool(agent, effect.tool), state.row)
                 self._start_actor(actor, effect.call_id, effect.tool, partial(actor.start, effect), effect.attempt)
             case ParkCall():
                 if child is None:
                     agent = self.run.acting(state)
-                    actor = CallActor(self.run, agent, agent.tool(effect.ticket.tool), state.row)
+                    actor = CallActor(self.run, agent, self.run.tool(agent, effect.ticket.tool), state.row)
                     child = self._start_actor(actor, effect.call_id, effect.ticket.tool, actor.parked)
                     child.mailbox = make_mailbox(effect.call_id)
                 child.ticket = effect.ticket

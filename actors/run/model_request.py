@@ -21,7 +21,7 @@ from ..agents.agent import Agent
 from ..contract.calls import CallStatus
 from ..contract.facts import CallFacts
 from ..contract.inference import ContextMessage
-from ..contract.messages import Message, ModelRequest
+from ..contract.messages import Message, ModelRequest, ToolInfo
 from ..contract.phases import Phase
 from ..engine.effects import CallModel, RunPhase
 from ..engine.inputs import CallEdit
@@ -38,7 +38,14 @@ _CUT: Final = attrgetter("cut")
 
 
 def model_request(
-    agent: Agent[object], run_id: str, effect: CallModel, history: list[Message], *, model: str, native: bool = False
+    agent: Agent[object],
+    run_id: str,
+    effect: CallModel,
+    history: list[Message],
+    *,
+    model: str,
+    native: bool = False,
+    offered: tuple[ToolInfo, ...] = (),
 ) -> ModelRequest:
     """Build the request of a step: instructions, thread and tools, with the changes of hooks.
 
@@ -49,13 +56,14 @@ def model_request(
         history: the messages of the thread.
         model: names the asked model.
         native: the model itself enforces the form of the final answer; else the system text describes it.
+        offered: the tools of toolsets.
     """
     changes, instructions = effect.changes, agent.instructions
     if not isinstance(instructions, str):
         instructions = "" if changes is None else changes.instructions or ""
     text = "\n\n".join(filter(None, (instructions, "" if native else agent.output_words)))
     system = (Message(id="system", role="system", content=text),) if text else ()
-    messages, tools, settings = (*system, *history), agent.tool_infos, agent.settings
+    messages, tools, settings = (*system, *history), agent.tool_infos + offered, agent.settings
     if changes is not None:
         if changes.hidden:
             hidden_ids = frozenset(changes.hidden)

@@ -19,7 +19,9 @@ from ..services.error_log import ErrorLog
 from ..services.part_bytes import PartBytes
 from ..services.services import Services, retry_until_available
 from ..state.values import own_message
+from ..tools.definition import Tool
 from ..user_code.hook_models import HookModels
+from ..user_code.toolsets import StepTools
 
 
 @attrs.define(eq=False)
@@ -32,6 +34,8 @@ class RunContext:
         children: The tasks of the run.
         part_bytes: The bytes of the thread's images and files.
         history: The messages of the thread, copies for models; None until they are read.
+        step_tools: The tools of toolsets in the newest step that this owner has asked for; None: it has not asked.
+        toolset_faults: the failures of toolsets that this owner has logged.
     """
 
     services: Services
@@ -41,6 +45,8 @@ class RunContext:
     children: Children
     part_bytes: PartBytes
     history: list[Message] | None
+    step_tools: StepTools | None = None
+    toolset_faults: set[tuple[str, str]] = attrs.field(factory=set)
 
     def __repr__(self) -> str:
         return f"<RunContext of {self.info.run_id}>"
@@ -85,6 +91,13 @@ class RunContext:
         surroundings = self.services.agents.surroundings
         if surroundings is not None and self.info.place is not None:
             await surroundings.keep_step(self.info, step)
+
+    def tool(self, agent: Agent[object], name: str) -> Tool[..., object] | None:
+        """Return a tool of an agent, or of its toolsets in the newest step; None if it is not here."""
+        tool, newest = agent.tool(name), self.step_tools
+        if tool is None and newest is not None and newest.agent == agent.key:
+            return newest.tools.get(name)
+        return tool
 
     def models_for(self, agent: Agent[object]) -> HookModels:
         """Return the models that the hooks of an agent may ask."""

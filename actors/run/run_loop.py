@@ -42,6 +42,7 @@ from ..contract.spec import AgentSpec
 from ..contract.stepwise import Steps
 from ..contract.tasks import by_id
 from ..engine.asking import is_continued
+from ..engine.body_inputs import CallRaised, CallReturned, CallSuspended, ResultRefused, TaskStopped
 from ..engine.effects import (
     AnswerBody,
     AskGuards,
@@ -60,20 +61,7 @@ from ..engine.effects import (
     StartCall,
     StartTask,
 )
-from ..engine.inputs import (
-    Admit,
-    CallRaised,
-    CallReturned,
-    CallSuspended,
-    CommandArrived,
-    DeadlinePassed,
-    Input,
-    ModelAnswered,
-    ModelFailed,
-    ResultRefused,
-    TaskStopped,
-    WorkStopped,
-)
+from ..engine.inputs import Admit, CommandArrived, DeadlinePassed, Input, ModelAnswered, ModelFailed, WorkStopped
 from ..engine.machine import due, step, timed
 from ..engine.recording import ClockJump, Recorder
 from ..engine.state import RunState, shifted

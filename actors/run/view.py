@@ -168,16 +168,16 @@ def view_steps(
         degraded=degraded,
         title=title,
         active_agent=row.agent or info.agent,
-        artifacts=(yield from artifact_steps(record, redactor)),
+        artifacts=(yield from shown_artifacts(record, redactor)),
         waiting_for=waiting_for and attrs.evolve(waiting_for, detail=redactor.text(waiting_for.detail)),
     )
 
 
-def artifact_steps(record: RunRecord, redactor: Redactor) -> Steps[tuple[Artifact, ...]]:
-    """Return the redacted artifacts of a run, the oldest first, in steps."""
+def shown_artifacts(record: RunRecord, redactor: Redactor) -> Steps[tuple[Artifact, ...]]:
+    """Return the facts of all artifacts of a run, the copied ones first, in steps."""
     artifacts = list[Artifact]()
-    rows = (artifact for call in record.calls for artifact in call.artifacts)
-    for artifact in (*copied_artifacts(record.state), *rows):
+    own_artifacts = (artifact for call in record.calls for artifact in call.artifacts)
+    for artifact in (*copied_artifacts(record.state), *own_artifacts):
         artifacts.append((yield from shown_artifact(artifact, redactor)))
     return tuple(artifacts)
 

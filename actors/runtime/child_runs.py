@@ -28,9 +28,10 @@ from ..contract.lifecycle import RunStatus, Stage
 from ..contract.messages import Usage
 from ..contract.outcomes import Cancelled, Completed, Failed, Stopped, Waiting
 from ..contract.rows import RunRecord
+from ..engine.body_inputs import CallRaised
 from ..engine.command_rules import reject
 from ..engine.effects import CancelChild
-from ..engine.inputs import CallRaised, ChildOutcome, ChildSeen, RefusedDecision
+from ..engine.inputs import ChildOutcome, ChildSeen, RefusedDecision
 from ..errors import RunExists, RunPruned, RuntimeClosed, UnknownRun
 from ..run.view import outcome_steps
 from ..services.agents import Agents

@@ -199,11 +199,7 @@ async def open_runtime(
                 surroundings=workspaces,
                 places=places,
             )
-            parts.reports.crashes = exits.crashes
-            exits.ended[MODELS] = parts.services.models.close  # also of a part that ends in its pause after a crash
-            await _open_store(supervisor, real_store, parts.reports)
-            exits.open = True
-            await _begin_parts(supervisor, parts)
+            await _begin_parts(supervisor, parts, exits)
             try:
                 await parts.taker.recover()
                 yield Runtime(parts)
@@ -287,9 +283,13 @@ async def _begin(supervisor: Supervisor, spec: ChildSpec[object]) -> None:
     raise failure
 
 
-async def _begin_parts(supervisor: Supervisor, parts: RuntimeParts) -> None:
-    """Start the actors that all runs share, except the store."""
+async def _begin_parts(supervisor: Supervisor, parts: RuntimeParts, exits: PartExits) -> None:
+    """Open the store, then start the other actors that all runs share."""
     services = parts.services
+    parts.reports.crashes = exits.crashes
+    exits.ended[MODELS] = services.models.close  # also of a part that ends in its pause after a crash
+    await _open_store(supervisor, services.store, parts.reports)
+    exits.open = True
     for name, body in (
         (MODELS, services.models.body),
         (PASSIVATION, services.passivation.body),

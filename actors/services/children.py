@@ -22,17 +22,9 @@ from greenroom.supervision import Mailbox, Raised, capture, cleanup, failure_of
 from ..contract.decisions import Ticket
 from ..contract.excerpt import is_large
 from ..contract.inference import Inference
+from ..engine.body_inputs import CallPrinted, CallProgressed
 from ..engine.effects import StartCall
-from ..engine.inputs import (
-    BodyOverran,
-    CallPrinted,
-    CallProgressed,
-    Input,
-    ModelAnswered,
-    ModelFailed,
-    ModelStreamed,
-    Unfinished,
-)
+from ..engine.inputs import BodyOverran, Input, ModelAnswered, ModelFailed, ModelStreamed, Unfinished
 from ..errors import NewerRelease
 from .delta_buffers import DeltaBuffer, DeltaBuffers, SplitText
 from .task_requests import TaskRequests

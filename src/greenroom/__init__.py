@@ -152,6 +152,7 @@ from greenroom.actors.tools.context import ToolContext as ToolContext
 from greenroom.actors.tools.definition import Tool as Tool
 from greenroom.actors.tools.definition import tool as tool
 from greenroom.actors.tools.preparing import PreparationContext as PreparationContext
+from greenroom.actors.tools.toolset import Toolset as Toolset
 from greenroom.supervision.public import publish as _publish
 
 __version__ = "0.1.0"
@@ -285,6 +286,7 @@ __all__ = [
     "ToolDefinitionError",
     "ToolError",
     "ToolInfo",
+    "Toolset",
     "Trip",
     "UnknownAgent",
     "UnknownArtifact",
