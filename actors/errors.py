@@ -131,7 +131,7 @@ class WorkspaceRefused(UsageError):
     def __init__(
         self, code: Literal["workspace_outside_allowlist", "target_offline"], message: str, *names: str
     ) -> None:
-        super().__init__(f"{code}: {message}")
+        super().__init__(message)
         self.code = code
         self.names = names
 
@@ -284,15 +284,17 @@ class RunDegradedError(GreenroomError):
 
     Attributes:
         run_id: the run.
-        reason: deps_missing, agent_unknown, state_mismatch (a stored state key differs from the agent's declaration),
-            or gave_up (the owner crashed again and again). In a store that several processes share, also dead_letter
-            (its owners' processes ended again and again) and newer_schema (a newer release has written the run); and
-            the others only if no live process has the agent.
+        reason: deps_missing, agent_unknown, target_offline (the place of its workspace is not here), state_mismatch (a
+            stored state key differs from the agent's declaration), or gave_up (the owner crashed again and again). In a
+            store that several processes share, also dead_letter (its owners' processes ended again and again) and
+            newer_schema (a newer release has written the run); and the others only if no live process has both the
+            agent and the place.
         detail: a sentence.
     """
 
     def __init__(self, run_id: str, reason: str, detail: str) -> None:
-        super().__init__(f"run {run_id} is degraded ({reason}): {detail}; continue it with runtime.resume(...)")
+        way = "" if reason == "target_offline" else "; continue it with runtime.resume(...)"
+        super().__init__(f"run {run_id} is degraded ({reason}): {detail}{way}")
         self.run_id, self.reason, self.detail = run_id, reason, detail
 
 

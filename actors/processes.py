@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from types import MappingProxyType
+from typing import Final
 
 import attrs
 
 from .contract.claims import Claim
+
+NO_PLACES: Final[Mapping[str, str]] = MappingProxyType({})
+"""The places of a process without workspaces."""
 
 
 @attrs.frozen(kw_only=True)
@@ -40,6 +45,11 @@ class Ability:
     places: frozenset[str] | None = None
     deps: bool = True
     unserved: bool = False
+
+    def fits(self, agent: str, place: str | None, *, has_deps: bool) -> bool:
+        """Return whether the process can work on a run with this agent, at this place, with separate deps."""
+        at_place = place is None or self.places is None or place in self.places
+        return (self.agents is None or agent in self.agents) and at_place and (self.deps or not has_deps)
 
 
 @attrs.frozen(kw_only=True)
@@ -112,3 +122,7 @@ class ProcessInfo:
     agents: Mapping[str, str] = attrs.field(factory=dict)
     places: Mapping[str, str] = attrs.field(factory=dict)
     runs: int = 0
+
+    def serves(self, agent: str, place: str | None) -> bool:
+        """Return whether the process lives and has the agent and the place of a run."""
+        return not self.dead and agent in self.agents and (place is None or place in self.places.values())

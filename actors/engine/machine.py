@@ -94,9 +94,7 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
     Raises:
         IllegalTransition: a bug of the engine: the tables do not allow the move.
     """
-    spec = spec if state.row.agent is None else spec.acting(state.row.agent)
-    spec = state.calls.joined(spec) if state.calls.all else spec
-    builder = StepBuilder(spec, state, now)
+    builder = StepBuilder(state.acting(spec), state, now)
     if state.row.position is ENDED:
         return builder.build()
     match message:  # the most frequent inputs come first

@@ -92,6 +92,11 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """When time ends the run; None if there is no deadline, or the run is already ending."""
         return None if self.row.position.rule.leaving else self.info.deadline
 
+    def acting(self, spec: AgentSpec) -> AgentSpec:
+        """Return the spec of the active agent, with the offered tools of the step, from that of the run."""
+        acting = spec if self.row.agent is None else spec.acting(self.row.agent)
+        return self.calls.joined(acting) if self.calls.all else acting
+
     @classmethod
     def from_record(cls, record: RunRecord) -> RunState:
         """Return the state of a stored run; the next input is `Activate`."""

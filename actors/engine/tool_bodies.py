@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ..contract import events as ev
 from ..contract.calls import CallPosition, CallStatus, marks_where
-from ..contract.ids import body_error_id, child_run_id, fingerprint
+from ..contract.ids import body_error_id, child_run_id
 from ..contract.phases import TOOLS, Phase
 from ..contract.rows import CallRow
 from ..contract.spec import ExecutionMode, ToolSpec
@@ -32,7 +32,7 @@ from .state_merge import returned
 from .step_calls import ALONE, BEGUN, PROVISIONAL, RESUMED, StepCalls
 from .tasks import call_in_background
 from .termination import fail_by_call
-from .tickets import close_call, open_ticket
+from .tickets import ask_for_body, close_call
 
 _GATING: Final = CallPosition.GATING
 _ALLOWED: Final = CallPosition.ALLOWED
@@ -219,7 +219,7 @@ def body_said(builder: StepBuilder, call: CallRow, message: FromBody) -> None:
             )
         case CallSuspended():
             if builder.row.position is TOOLS:
-                _suspended(builder, call, message)
+                ask_for_body(builder, call, message)
         case ResultRefused():
             refuse_result(builder, call, message)
         case CallRaised():
@@ -230,18 +230,3 @@ def body_said(builder: StepBuilder, call: CallRow, message: FromBody) -> None:
             close_call(builder, call, CallStatus.FAILED, result=None, shown=text, code=message.code, error_id=name)
             if message.fatal:
                 fail_by_call(builder, call, message.shown, code=message.run_code, error_id=name)
-
-
-def _suspended(builder: StepBuilder, call: CallRow, message: CallSuspended) -> None:
-    """Ask people the question of a body; or, before the body, about the tool of a toolset that is another one now."""
-    if message.offered is None:
-        open_ticket(builder, builder.put(call, body_question=True), message.suspend)
-        return
-    definition = message.offered.definition
-    text = f"the tool {call.tool} of {call.call_id} was {call.definition} when it was called, and is {definition} now"
-    builder.emit("run.degraded", ev.RunDegraded(reason="tool_changed", detail=text))
-    mark = fingerprint(builder.spec.key, call.tool, call.arguments, definition)
-    call = builder.put(
-        call, offered=message.offered, definition=definition, fingerprint=mark, decision=None, body_question=False
-    )
-    open_ticket(builder, call, message.suspend)

@@ -55,8 +55,8 @@ class RunView:
         step: the current step, from 1.
         last_sequence: The sequence of the newest event.
         pending: accepted commands that have not acted yet.
-        degraded: The reason why no owner here works on the run (deps_missing, agent_unknown, state_mismatch, gave_up),
-            or None.
+        degraded: The reason why no owner here works on the run (deps_missing, agent_unknown, target_offline,
+            state_mismatch, gave_up), or None.
         title: one line that describes the run, redacted; the run id for a run without a title.
         artifacts: The facts of the artifacts that the run has published, and of those that a fork has copied; redacted.
         waiting_for: The obstacle of a waiting run: its thread, a slot, people...; None if the run works or is done.
@@ -121,8 +121,7 @@ def view_steps(
     tickets = () if row.status is DONE else (yield from ticket_steps(record, redactor))
     redactor = redactor.within(info.workspace)
     messages = list(thread)
-    sure = row.inference is None or not row.inference.unsure
-    if row.draft is not None and sure:
+    if row.draft is not None and (row.inference is None or not row.inference.unsure):
         messages.append(row.draft)
         messages += [
             Message(

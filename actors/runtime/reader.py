@@ -484,9 +484,9 @@ class RunReader:
     def degraded(self, record: RunRecord) -> tuple[str, str] | None:
         """Return why a run that is not done is not worked on here (code, sentence), or None.
 
-        The codes are deps_missing, agent_unknown, state_mismatch and gave_up; in a shared store also dead_letter and
-        newer_schema, and there another process may work on the run. None also while the owner examines new commands:
-        some, such as a cancel, need no agent. For a waiting run that is not in memory the answer is
+        The codes are deps_missing, agent_unknown, target_offline, state_mismatch and gave_up; in a shared store also
+        dead_letter and newer_schema, and there another process may work on the run. None also while the owner examines
+        new commands: some, such as a cancel, need no agent. For a waiting run that is not in memory the answer is
         `missing_requirement`.
         """
         reason = self._registry.degraded(record.info.run_id)
@@ -498,8 +498,8 @@ class RunReader:
     def missing_requirement(self, record: RunRecord) -> tuple[str, str] | None:
         """Return the requirement of an unfinished run that is missing here, or None; the owner may not need it now.
 
-        For a run whose owner has not asked yet, only two facts are known: whether the agent is here, and whether there
-        is a provider of deps. The provider is called when the run is woken.
+        For a run whose owner has not asked yet, three facts are known: whether the agent is here, whether the place is,
+        and whether there is a provider of deps. The provider is called when the run is woken.
         """
         info, actor = record.info, self._registry.get(record.info.run_id)
         requirement = self._registry.degraded(info.run_id) if actor is None else actor.degraded

@@ -460,7 +460,7 @@ STORED = frozenset(
             "PhaseDone",
             "Prepared",
         ),
-        *("NestedCalled", "NestedDropped", "NestedEnded", "PublishAsked", "BodySpoke", "BodyNoted", "BodySaved"),
+        *("NestedCalled", "NestedDropped", "NestedEnded", "BodySpoke", "BodyNoted", "BodySaved", "PublishAsked"),
         *("GuardsDone", "ResultRefused", "SpawnAsked", "TakenUp", "TaskStopped", "TasksAsked", "WorkStopped"),
     }
 )

@@ -245,7 +245,8 @@ class World:
     def _forget_hooks(self) -> None:
         """Nobody waits for the hooks of a nested call that its parent's end has cut off."""
         cut = {call.call_id for call in self.state.calls.values() if call.parent and call.at is CallPosition.SETTLED}
-        cut |= {call.call_id for call in self.store.calls.values() if call.parent and call.step < self.row.step}
+        written = [*self.store.calls.values(), *(call for commit, _ in self.unacked for call in commit.calls)]
+        cut |= {call.call_id for call in written if call.parent and call.step < self.row.step}
         self.outstanding = {
             key: effect for key, effect in self.outstanding.items() if key[0] != "phase" or key[3] not in cut
         }
