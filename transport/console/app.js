@@ -49,6 +49,7 @@ class App {
         this.#follow(run);
       },
       revive: (run) => this.api.revive(run),
+      artifact: (run, artifact) => this.api.artifact(run, artifact),
     });
     this.runs = new Runs(
       {

@@ -1,6 +1,7 @@
 // The shown run: its head, its details, its activity, and the field for more input.
 
 import { Approvals } from "./approvals.js";
+import { ArtifactList, showArtifact } from "./artifacts.js";
 import { copyFrom, foreign } from "./blocks.js";
 import { askFork } from "./dialogs.js";
 import { announce, button, h, icon, say, sign, tell } from "./dom.js";
@@ -31,6 +32,7 @@ export class Page {
       decide: context.command,
       connected: context.connected,
       explain: context.explain,
+      artifact: context.artifact,
       changed: () => this.#entry?.live && this.timeline.draw(),
       fallback: () => part("scroller").focus({ preventScroll: true }),
     });
@@ -48,6 +50,9 @@ export class Page {
     this.timeline.skew = () => this.skew;
     this.notice = part("notice");
     this.notice.lastElementChild.addEventListener("click", () => this.#noticed());
+    this.artifacts = new ArtifactList();
+    part("artifacts").append(this.artifacts.element);
+    part("page").addEventListener("artifact", ({ detail }) => this.#artifact(detail));
     WIDE.addEventListener("change", () => this.#settle());
     this.#settle();
     this.#composer();
@@ -70,6 +75,9 @@ export class Page {
   show(entry) {
     this.#entry = entry;
     this.#drawn = {};
+    this.artifacts.again();
+    this.artifacts.draw({ artifacts: [] });
+    this.artifacts.again();
     part("nothing").hidden = entry !== null;
     part("page").hidden = entry === null;
     say(part("nothing-title"), "run.none");
@@ -103,6 +111,7 @@ export class Page {
     if (this.#shown !== entry.model) return;
     this.approvals.draw();
     this.timeline.draw();
+    this.artifacts.draw(entry.model);
     this.tick();
   }
 
@@ -128,12 +137,18 @@ export class Page {
   /** Redraw everything in another language. */
   again() {
     this.#drawn = {};
+    this.artifacts.again();
     if (!this.#entry) return;
     this.timeline.again();
     this.draw();
   }
 
   // --- parts ---------------------------------------------------------------------------------------------------------
+
+  #artifact(artifact) {
+    const { run } = this.#entry;
+    showArtifact({ artifact, load: () => this.context.artifact(run, artifact), explain: this.context.explain });
+  }
 
   /** Place the decisions where they are read: beside the timeline, or at its end. */
   #settle() {
