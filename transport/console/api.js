@@ -38,6 +38,11 @@ export class Api {
     return (await this.#get("v1/queues")).queues;
   }
 
+  /** Who allowed what in a run, and what came of it. */
+  evidence(run) {
+    return this.#get(`v1/runs/${encodeURIComponent(run)}/evidence`);
+  }
+
   /** Let a dead letter be claimed again. */
   revive(run) {
     return this.#get(`v1/runs/${encodeURIComponent(run)}/revive`, "POST");

@@ -50,6 +50,7 @@ class App {
       },
       revive: (run) => this.api.revive(run),
       artifact: (run, artifact) => this.api.artifact(run, artifact),
+      evidence: (run) => this.api.evidence(run),
     });
     this.runs = new Runs(
       {

@@ -11,6 +11,7 @@ import { knows } from "./words.js";
 
 const PICTURES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]); // an SVG may have scripts
 const TEXTS = /^(text\/|application\/(json|xml|.*\+(json|xml))$|image\/svg\+xml$)/;
+const WIDE = matchMedia("(min-width: 1180px)"); // as in style.css: the list is then beside the timeline
 const MOST_TEXT = 2_000_000; // bytes of a text that are shown; a longer one can be saved
 
 /** How an artifact is shown: "picture", "difference", "text", or null. */
@@ -112,9 +113,10 @@ export class ArtifactList {
   #shown = -1;
 
   constructor() {
-    this.title = h("h2", {});
+    this.title = h("span");
     this.list = h("ul", { class: "artifact-list" });
-    this.element = h("section", { class: "artifacts", hidden: true }, this.title, this.list);
+    const summary = h("summary", {}, icon("chevron", "turns"), h("h2", {}, this.title));
+    this.element = h("details", { class: "artifacts", open: WIDE.matches, hidden: true }, summary, this.list);
   }
 
   /** Draw the artifacts of a model, if there are more than before. */

@@ -475,9 +475,9 @@ const HANDLERS = {
   "runtime.timeout"({ runtime, which, seconds }, at) {
     this.note(`item.timeout.${which}`, { runtime, wait: seconds }, at, { icon: "warn", tone: "bad" });
   },
-  "schema.validation_failed"({ source, line, rule, sample }, at) {
+  "schema.validation_failed"({ source, from, line, rule, sample }, at) {
     const detail = [rule, sample].filter(Boolean).join("\n");
-    this.note("item.unfit", { source, line }, at, { icon: "warn", tone: "wait", detail });
+    this.note("item.unfit", { source: source ?? from, line }, at, { icon: "warn", tone: "wait", detail });
   },
   "run.artifact.ready": it.published,
   "run.preview.ready": it.published,

@@ -7,6 +7,7 @@ import { askFork } from "./dialogs.js";
 import { announce, button, h, icon, say, sign, tell } from "./dom.js";
 import { ago, compact, moment, number, oneLine, wholeSeconds } from "./format.js";
 import { addressOf } from "./session.js";
+import { showEvidence } from "./evidence.js";
 import { Timeline } from "./timeline.js";
 import { knows, t } from "./words.js";
 
@@ -208,7 +209,8 @@ export class Page {
     part("pausing").hidden = !live || !model.pausing;
     const goes = model.done ? "start" : "decide";
     part("composer").hidden = !live || !may(goes);
-    part("next").hidden = !live || !model.done || !may("start");
+    part("next").hidden = !live || !model.done;
+    part("again").hidden = part("fork").hidden = !may("start");
     this.#once("goes", goes, () => this.#compose(model.done));
     const { values } = this;
     values.by(model.by);
@@ -316,7 +318,18 @@ export class Page {
       icon("fork"),
       h("span", { say: "next.fork" }),
     );
-    part("next").append(again, fork, h("p", { class: "fault", role: "alert" }));
+    const evidence = button(
+      "",
+      { id: "evidence", on: { click: () => this.#evidence() } },
+      icon("lock"),
+      h("span", { say: "evidence.title" }),
+    );
+    part("next").append(again, fork, evidence, h("p", { class: "fault", role: "alert" }));
+  }
+
+  #evidence() {
+    const { run } = this.#entry;
+    showEvidence({ run, load: () => this.context.evidence(run), explain: this.context.explain });
   }
 
   /** The same question in a run of its own, with the earlier content of its thread: a fork at the beginning. */

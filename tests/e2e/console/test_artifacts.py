@@ -222,3 +222,29 @@ def test_a_phone_shows_the_difference_in_both_themes_and_languages(consoles, the
     console.page.locator(".timeline .artifact-open").first.click()
     expect(console.page.get_by_role("dialog").locator(".diff-file")).to_have_count(6)
     console.no_sideways_scroll()
+
+
+def test_the_evidence_of_a_run_says_who_allowed_what(console: Console):
+    console.start("support")
+    page = console.page
+    page.get_by_role("button", name="Approve refund").click()
+    console.stage("completed")
+    page.get_by_role("button", name="Evidence").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator(".evidence-part").nth(0)).to_contain_text("It ran without a question.")
+    expect(dialog.locator(".evidence-part").nth(1)).to_contain_text("Approval: Approved by operator")
+    with page.expect_download() as download:
+        dialog.get_by_role("button", name="Save").click()
+    assert '"ticketId"' in Path(download.value.path()).read_text()
+
+
+def test_on_a_phone_the_list_of_artifacts_leaves_room_for_the_run(consoles):
+    console = consoles(viewport={"width": 390, "height": 844})
+    console.start("publisher")
+    console.stage("completed")
+    page = console.page
+    expect(page.locator(".artifact-list")).to_be_hidden()
+    page.locator(".artifacts summary").click()
+    expect(page.locator(".artifact-list li")).to_have_count(7)
+    assert page.locator(".page-side").evaluate("one => one.clientHeight < innerHeight / 2")
+    console.no_sideways_scroll()
