@@ -161,7 +161,22 @@ class AgentDefinitionError(UsageError):
 
 
 class ToolError(GreenroomError):
-    """Raise it in a tool: the model reads its text, and nothing else."""
+    """Raise it in a tool: the model reads its text, and nothing else.
+
+    Attributes:
+        run_code: If the tool's failures end the run (`on_error="raise"`): the code of the run's failure, a key of the
+            failure catalogue; None: tool_error.
+
+    Raises:
+        UsageError: the code is unknown.
+    """
+
+    def __init__(self, *args: object, run_code: str | None = None) -> None:
+        super().__init__(*args)
+        if run_code is not None and run_code not in FAILURES:
+            hint = did_you_mean(run_code, FAILURES)
+            raise UsageError(f"ToolError(run_code={run_code!r:.100}): {hint}the codes are {', '.join(FAILURES)}")
+        self.run_code = run_code
 
 
 class PreparationError(GreenroomError):

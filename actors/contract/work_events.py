@@ -62,7 +62,7 @@ class ValidationFailed(Payload, frozen=True, kw_only=True):
     at most 300 characters.
     """
 
-    source: Annotated[str, FOREIGN_TEXT]
+    source: Annotated[str, FOREIGN_TEXT] = msgspec.field(name="source")
     line: int
     rule: Annotated[str, FOREIGN_TEXT]
     sample: Annotated[str, FOREIGN_TEXT] = ""

@@ -35,7 +35,7 @@ from ..contract.rows import CallRow, RunRow
 from ..contract.sizes import TooLarge
 from ..contract.spec import OfferedTool
 from ..contract.state import Keys
-from ..engine.body_inputs import CallRaised, CallSuspended, ResultRefused
+from ..engine.body_inputs import CallRaised, CallSuspended, ResultRefused, Spent
 from ..engine.effects import StartCall, StartTask
 from ..engine.inputs import Input
 from ..plugins.contexts import PhaseContext
@@ -54,6 +54,7 @@ from ..user_code.calls import HookFailed
 from ..user_code.guardrails import in_order, log_failure
 from ..user_code.toolsets import offered_tool
 from .body_port import BodyPort
+from .body_reports import BodyReports
 from .masking import Mask
 from .results import kept, stored
 from .run_context import RunContext
@@ -135,7 +136,9 @@ class CallActor:
             text = f"the tool {cue.tool!r} is not there any more"
             outcome: Input = CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="unknown_tool", shown=text)
         elif isinstance(body, Tool):
-            outcome = await self._invoke(child, body, cue, of_call)
+            children, of_task = self._run.children, of_call is not None
+            reports = BodyReports(children, cue.call_id, cue.attempt, body.name, of_task=of_task)
+            outcome = reports.with_usage(await self._invoke(child, body, cue, of_call, reports=reports))
         else:
             outcome = body
         waits = of_call is None and not self._run.children.given_up(child)
@@ -160,16 +163,13 @@ class CallActor:
         question = Suspend(reason="tool_permission", message=text, parameters=definitions)
         return CallSuspended(call_id=call_id, attempt=attempt, suspend=question, offered=now)
 
-    async def _invoke(self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None) -> Input:
+    async def _invoke(
+        self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None, *, reports: BodyReports
+    ) -> Input:
         call_id, attempt = cue.call_id, cue.attempt
         record, state = Invocation(fence=self._run.children.fence), WritableState(cue.state, self._agent.spec.keys)
-        end = None
-        if tool.timeout is not None and tool.is_async:
-            patience = tool.timeout + tool.grace + SLACK
-            end = self._limited(
-                child, f"{call_id}:{attempt}", patience, lambda: self._failed(tool, cue, of_call, out_of_time(tool))
-            )
-        ctx, threads = self._context(tool, cue, state, of_call), self._run.services.threads
+        end = self._timed(child, tool, cue, of_call, reports)
+        ctx, threads = self._context(tool, cue, state, of_call, reports), self._run.services.threads
         try:
             await self._keep_step(tool)
             value = await invoke(tool, ctx, cue.arguments, limiter=threads, record=record)
@@ -193,10 +193,22 @@ class CallActor:
         if tool.output_guardrails:
             data, parts, _ = result
             copy = partial(with_attachments, value, data) if parts else partial(copied, data)
-            refusal = await self._guarded(child, tool, cue, of_call, copy)
+            refusal = await self._guarded(child, tool, cue, of_call, copy, spent=reports.usage)
             if refusal is not None:
                 return refusal
         return done
+
+    def _timed(
+        self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None, reports: BodyReports
+    ) -> trio.Event | None:
+        """Give up an async body that ignores the end of its time; see `_limited`. Returns None if its time is free."""
+        if tool.timeout is None or not tool.is_async:
+            return None
+
+        def late() -> Input:
+            return reports.with_usage(self._failed(tool, cue, of_call, out_of_time(tool)))
+
+        return self._limited(child, f"{cue.call_id}:{cue.attempt}", tool.timeout + tool.grace + SLACK, late)
 
     async def _keep_step(self, tool: Tool[..., object]) -> None:
         """Let the run's workspace keep what it has, before a body may change that.
@@ -252,15 +264,23 @@ class CallActor:
         return messages_of(await messages if inspect.isawaitable(messages) else messages, thread)
 
     async def _guarded(
-        self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None, copy: Callable[[], object]
+        self,
+        child: Child,
+        tool: Tool[..., object],
+        cue: StartCall,
+        of_call: str | None,
+        copy: Callable[[], object],
+        *,
+        spent: tuple[Spent, ...],
     ) -> ResultRefused | None:
         """Ask the output guardrails of the tool. Returns the verdict unless all allow.
 
         The body has returned: whatever happens to its guardrails, the machine learns that, and nothing of the result.
-        `copy` returns the result for a guardrail: images and files themselves, with their bytes.
+        `copy` returns the result for a guardrail: images and files themselves, with their bytes. `spent`: the usage of
+        the body.
         """
         guardrails = tool.output_guardrails
-        refusal = partial(ResultRefused, call_id=cue.call_id, attempt=cue.attempt)
+        refusal = partial(ResultRefused, call_id=cue.call_id, attempt=cue.attempt, usage=spent)
         late = f"the output guardrails of the tool {tool.name!r} did not obey the end of their time"
         patience = sum(guardrail.timeout for guardrail in guardrails) + tool.grace + SLACK
         end = self._limited(child, f"guardrails:{cue.call_id}:{cue.attempt}", patience, partial(refusal, failure=late))
@@ -338,10 +358,22 @@ class CallActor:
         what = f"tool {tool.name!r} failed in {place} {call_id} of run {run_id}"
         self._log_of(tool, cue, of_call).tool_failed(what, error, code=error.code, attempt=cue.attempt)
         text = text_of(str(error))
-        return CallRaised(call_id=call_id, attempt=cue.attempt, code=error.code, shown=text, fatal=error.fatal)
+        return CallRaised(
+            call_id=call_id,
+            attempt=cue.attempt,
+            code=error.code,
+            shown=text,
+            fatal=error.fatal,
+            run_code=error.run_code,
+        )
 
     def _context(
-        self, tool: Tool[..., object], cue: StartCall, state: WritableState, of_call: str | None
+        self,
+        tool: Tool[..., object],
+        cue: StartCall,
+        state: WritableState,
+        of_call: str | None,
+        reports: BodyReports,
     ) -> ToolContext | SyncToolContext:
         facts: dict[str, Any] = {
             "deps": self._run.deps,
@@ -353,9 +385,11 @@ class CallActor:
             "attempt": cue.attempt,
             "decision": cue.decision,
             "state": state,
+            "memo": copied(cue.memo),
         }
         mask = Mask(self._run.services, self._run.info.workspace)
         port = BodyPort(self._run.children, cue.call_id, cue.attempt, self._run_row.step, mask=mask)
+        read_messages = partial(self._run.messages, self._run_row, cue.state)
         if tool.is_async:
             return ToolContext(
                 **facts,
@@ -367,7 +401,11 @@ class CallActor:
                 ask_people=port.ask,
                 call_nested=port.call_nested,
                 end_nested=port.end_nested,
+                reports=reports,
+                save_memo=reports.save,
+                count_usage=reports.spend,
                 publish=port.publish,
+                read_messages=read_messages,
             )
         return SyncToolContext(
             **facts,
@@ -377,7 +415,10 @@ class CallActor:
             stop_task=lambda task_id: trio.from_thread.run(port.stop, task_id),
             see_tasks=lambda: trio.from_thread.run(port.see),
             ask_people=lambda suspend: trio.from_thread.run(port.ask, suspend),
+            save_memo=lambda memo: trio.from_thread.run(reports.save, memo),
+            count_usage=lambda usage, model: trio.from_thread.run_sync(reports.spend, usage, model),
             publish=lambda artifact: trio.from_thread.run(port.publish, artifact),
+            read_messages=lambda: trio.from_thread.run(read_messages),
         )
 
 

@@ -42,7 +42,7 @@ from ..contract.spec import AgentSpec
 from ..contract.stepwise import Steps
 from ..contract.tasks import by_id
 from ..engine.asking import is_continued
-from ..engine.body_inputs import CallRaised, CallReturned, CallSuspended, ResultRefused, TaskStopped
+from ..engine.body_inputs import BodySpoke, CallRaised, CallReturned, CallSuspended, ResultRefused, TaskStopped
 from ..engine.effects import (
     AnswerBody,
     AskGuards,
@@ -450,6 +450,8 @@ class RunLoop:
                 late = finish(message, row.inference)
             case CallReturned() | CallRaised() | CallSuspended() | ResultRefused():
                 late = self._children.close_call_stream(message.call_id, message.attempt)
+            case BodySpoke():
+                late = self._children.spoken.close(message)
             case TaskStopped():
                 late = self._children.close_call_stream(message.task_id, message.attempt)
             case _:

@@ -6,7 +6,7 @@ body are then dropped.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
@@ -17,6 +17,8 @@ from ..contract.artifacts import Artifact, ArtifactKind, without_bytes
 from ..contract.decisions import Decision, Suspend
 from ..contract.facts import NestedAnswer
 from ..contract.ids import idempotency_key
+from ..contract.messages import Message, Usage
+from ..contract.parts import Attachment
 from ..contract.plain import JSONObject
 from ..contract.tasks import TaskView
 from ..errors import ToolError, UsageError
@@ -52,6 +54,19 @@ class EndNested(Protocol):
         """Report the result, or the code of a failure."""
 
 
+class Reports(Protocol):
+    """Reports what a program says and does that works for the call; see `ToolContext.reports`."""
+
+    async def say(self, text: str = "", *, reasoning: str = "") -> None:
+        """Stream more of the message that the program is saying."""
+
+    async def complete(self, text: str) -> None:
+        """Complete that message: `text` is all of it."""
+
+    async def note(self, kind: str, /, *, attachments: Sequence[Attachment] = (), **fields: object) -> None:
+        """Note an event, such as "run.plan.changed" with its `entries`."""
+
+
 class Spawnable(Protocol):
     """A tool as `spawn` accepts it, apart from a name."""
 
@@ -62,6 +77,16 @@ class Spawnable(Protocol):
     @property
     def background(self) -> bool:
         """Whether each call of the tool becomes a task."""
+
+
+class _NoReports:
+    """The reports of a context that was made by hand."""
+
+    async def say(self, text: str = "", *, reasoning: str = "") -> None: ...
+
+    async def complete(self, text: str) -> None: ...
+
+    async def note(self, kind: str, /, *, attachments: Sequence[Attachment] = (), **fields: object) -> None: ...
 
 
 async def _nobody_hears_progress(fraction: float, text: str) -> None: ...
@@ -76,7 +101,20 @@ def _deaf_progress(fraction: float, text: str) -> None: ...
 def _deaf_output(text: str) -> None: ...
 
 
+async def _keep_no_memo(memo: object) -> None: ...
+
+
+def _forget_memo(memo: object) -> None: ...
+
+
+def _count_nothing(usage: Usage, model: str) -> None: ...
+
+
 def _carry_on() -> None: ...
+
+
+async def _no_thread() -> tuple[Message, ...]:
+    return ()
 
 
 def _alone(what: str) -> UsageError:
@@ -177,6 +215,23 @@ class _ContextBase(Generic[Deps]):
     decision: Decision | None = attrs.field(default=None, converter=attrs.converters.optional(copied_decision))
     state: WritableState = attrs.field(factory=WritableState, validator=check_state)
     workspace: Any = attrs.field(default=None)
+    memo: Any = None
+    count_usage: Callable[[Usage, str], None] = attrs.field(default=_count_nothing, repr=False)
+
+    def spend(self, usage: Usage, model: str = "") -> None:
+        """Add what a model has used that this body has asked itself. The usage joins that of the run, and its budget.
+
+        It counts when the body ends, with a result, a failure or a question; the usage of a body that is cut off by a
+        cancel or the end of its process is lost.
+
+        Args:
+            usage: The tokens and requests since the last report.
+            model: The name of the model, for the prices of a budget; "" has no price.
+
+        Raises:
+            ToolError: a count is invalid, or the body has named more than 16 models.
+        """
+        self.count_usage(usage, model)
 
     @property
     def idempotency_key(self) -> str:
@@ -196,11 +251,16 @@ class ToolContext(_ContextBase[Deps]):
         decision: the newest answer to a `Suspend` of this body; None until then. Permissions (an approval, a plugin's
             gate, the repetition of a lost body) are not answers; gates see those.
         state: state keys. The body reads its own writes; others see them when the body has returned.
+        memo: what an earlier attempt of this call has kept with `save`, a copy; None if nothing.
+        save_memo, count_usage: set by the runtime; call `save` and `spend` instead.
+        reports: set by the runtime, for bodies that let another program work: what it says and does, as events of the
+            run. See `BodyReports` for errors and delivery.
         workspace: what the run works in, such as a `gr.ext.Worktree`; None for a run without a workspace.
         report_progress, report_output: set by the runtime; call `progress` and `output` instead.
         start_task, stop_task, see_tasks: set by the runtime; call `spawn`, `cancel_task` and `tasks` instead.
         ask_people: set by the runtime; call `ask` instead.
         publish: set by the runtime; call `artifact` instead.
+        read_messages: set by the runtime; call `messages` instead.
         call_nested, end_nested: set by the runtime, for bodies that let another program work: such a body asks before
             the program acts, does the work only if the answer has arguments, and reports the end. Calls and answers are
             concurrent. See `BodyPort` for errors and cancellation.
@@ -213,8 +273,11 @@ class ToolContext(_ContextBase[Deps]):
     see_tasks: Callable[[], Awaitable[tuple[TaskView, ...]]] = attrs.field(default=_see_nothing, repr=False)
     ask_people: Callable[[Suspend], Awaitable[Decision]] = attrs.field(default=_ask_nobody, repr=False)
     publish: Callable[[Artifact], Awaitable[Artifact]] = attrs.field(default=_publish_nowhere, repr=False)
+    read_messages: Callable[[], Awaitable[tuple[Message, ...]]] = attrs.field(default=_no_thread, repr=False)
     call_nested: CallNested = attrs.field(default=_call_nothing, repr=False)
     end_nested: EndNested = attrs.field(default=_end_nothing, repr=False)
+    reports: Reports = attrs.field(factory=_NoReports, repr=False)
+    save_memo: Callable[[object], Awaitable[None]] = attrs.field(default=_keep_no_memo, repr=False)
 
     async def progress(self, fraction: float, text: str = "") -> None:
         """Report the progress of the body. Reports may be merged; the newest one wins. A checkpoint.
@@ -241,6 +304,39 @@ class ToolContext(_ContextBase[Deps]):
         chunk = _text(chunk, "output")
         await trio.lowlevel.checkpoint()
         await self.report_output(chunk)
+
+    async def save(self, memo: object) -> None:
+        """Keep a memo for the next attempt of this call, in place of the one before. A checkpoint.
+
+        A body that runs again, after a crash, a decision or a conflict, reads the newest memo as `ctx.memo`: the id of
+        a job elsewhere, for example, at which it looks before it begins another one. The memo is private: no event, no
+        model and no view has it.
+
+        Delivery: durable when this method returns. Cancellation: the memo may be kept.
+
+        Args:
+            memo: Plain JSON data, at most 16 KiB as JSON.
+
+        Raises:
+            ToolError: the memo is too large or has no form in JSON, the body is a background task's, or the run does
+                not wait for this call any more.
+        """
+        await trio.lowlevel.checkpoint()
+        await self.save_memo(memo)
+
+    async def messages(self) -> tuple[Message, ...]:
+        """Return the thread as the request had it whose answer made this call, without instructions. A checkpoint.
+
+        Images and files have their bytes; one whose bytes are lost is there without. The messages are copies. A context
+        that was made by hand has none.
+
+        Cancellation: nothing is lost.
+
+        Raises:
+            StoreDown: the store has failed for good.
+        """
+        await trio.lowlevel.checkpoint()
+        return await self.read_messages()
 
     async def ask(self, suspend: Suspend) -> Decision:
         """Ask people, and wait in this body for their decision: the run rests meanwhile, and this process waits.
@@ -368,8 +464,9 @@ class SyncToolContext(_ContextBase[Deps]):
         attempt: counts from 1.
         decision: the newest answer to a `Suspend` of this body; None until then. Permissions (an approval, a plugin's
             gate, the repetition of a lost body) are not answers; gates see those.
-        state, workspace: as in `ToolContext`.
-        report_progress, report_output, heed, start_task, stop_task, see_tasks, ask_people, publish: set by the runtime.
+        state, memo, workspace: as in `ToolContext`.
+        report_progress, report_output, heed, start_task, stop_task, see_tasks, ask_people, publish, save_memo,
+            count_usage, read_messages: set by the runtime.
     """
 
     report_progress: Callable[[float, str], None] = attrs.field(default=_deaf_progress, repr=False)
@@ -379,7 +476,9 @@ class SyncToolContext(_ContextBase[Deps]):
     stop_task: Callable[[str], bool] = attrs.field(default=_stop_none, repr=False)
     see_tasks: Callable[[], tuple[TaskView, ...]] = attrs.field(default=_see_none, repr=False)
     ask_people: Callable[[Suspend], Decision] = attrs.field(default=_ask_none, repr=False)
+    save_memo: Callable[[object], None] = attrs.field(default=_forget_memo, repr=False)
     publish: Callable[[Artifact], Artifact] = attrs.field(default=_publish_nothing, repr=False)
+    read_messages: Callable[[], tuple[Message, ...]] = attrs.field(default=tuple, repr=False)
 
     def progress(self, fraction: float, text: str = "") -> None:
         """Report the progress of the body; as `ToolContext.progress`.
@@ -402,6 +501,26 @@ class SyncToolContext(_ContextBase[Deps]):
         chunk = _text(chunk, "output")
         self.heed()
         self.report_output(chunk)
+
+    def save(self, memo: object) -> None:
+        """Keep a memo for the next attempt of this call; as `ToolContext.save`.
+
+        Raises:
+            ToolError: the memo is refused, with the reason.
+            trio.Cancelled: the call was cancelled.
+        """
+        self.heed()
+        self.save_memo(memo)
+
+    def messages(self) -> tuple[Message, ...]:
+        """Return the thread as the request had it; as `ToolContext.messages`.
+
+        Raises:
+            StoreDown: the store has failed for good.
+            trio.Cancelled: the call was cancelled.
+        """
+        self.heed()
+        return self.read_messages()
 
     def ask(self, suspend: Suspend) -> Decision:
         """Ask people, and wait in this thread for their decision; as `ToolContext.ask`.

@@ -26,6 +26,7 @@ from greenroom.actors.contract.inference import RequestChanges
 from greenroom.actors.contract.messages import CallRequest, ModelResponse, Usage
 from greenroom.actors.contract.phases import Phase, RunPosition
 from greenroom.actors.contract.spec import ToolSpec
+from greenroom.actors.engine import body_inputs as said
 from greenroom.actors.engine import effects as fx
 from greenroom.actors.engine import inputs as inp
 
@@ -411,15 +412,15 @@ class Chaos:
             case "say" | "think" as kind:
                 text, reasoning = ("I ", "") if kind == "say" else (rng.choice(("", "look")), "hm")
                 where = {"number": number, "index": index, "reasoning_index": reasoning_index}
-                world.tells(inp.BodySpoke, name, text=text, reasoning=reasoning, **where)
+                world.tells(said.BodySpoke, name, text=text, reasoning=reasoning, **where)
                 place[1:] = index + bool(text), reasoning_index + bool(reasoning)
             case "complete":
-                world.tells(inp.BodySpoke, name, number=number, whole="I look")
+                world.tells(said.BodySpoke, name, number=number, whole="I look")
                 place[:] = number + 1, 0, 0
             case "note":
-                world.tells(inp.BodyNoted, name, type="run.degraded", payload={"reason": "untested_version"})
+                world.tells(said.BodyNoted, name, type="run.degraded", payload={"reason": "untested_version"})
             case _:
-                world.tells(inp.BodySaved, name, memo={"session": number})
+                world.tells(said.BodySaved, name, memo={"session": number})
 
     # --- commands ----------------------------------------------------------------------------------------------------
 

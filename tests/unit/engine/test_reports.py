@@ -12,6 +12,7 @@ from greenroom.actors.contract.phases import Phase
 from greenroom.actors.contract.policies import BudgetPolicy, Policies, Price
 from greenroom.actors.contract.spec import AgentSpec, ToolSpec
 from greenroom.actors.contract.work_events import NOTES
+from greenroom.actors.engine import body_inputs as said
 from greenroom.actors.engine import inputs as inp
 from greenroom.actors.engine import reports
 
@@ -47,9 +48,9 @@ def spoken(world: World) -> list[tuple[str, str]]:
 
 def test_a_message_of_a_body_is_events_only() -> None:
     world = coding()
-    world.tells(inp.BodySpoke, "c", number=1, text="I ", reasoning="hm")
-    world.tells(inp.BodySpoke, "c", number=1, text="look", index=1)
-    answer = world.tells(inp.BodySpoke, "c", number=1, whole="I look")
+    world.tells(said.BodySpoke, "c", number=1, text="I ", reasoning="hm")
+    world.tells(said.BodySpoke, "c", number=1, text="look", index=1)
+    answer = world.tells(said.BodySpoke, "c", number=1, whole="I look")
     assert answer is not None
     assert answer.fault is None
     assert spoken(world) == [
@@ -65,17 +66,17 @@ def test_a_message_of_a_body_is_events_only() -> None:
 def test_the_body_hears_that_a_message_is_complete_when_that_is_durable() -> None:
     world = coding()
     world.lazy = True
-    assert world.tells(inp.BodySpoke, "c", number=1, whole="I look") is None
+    assert world.tells(said.BodySpoke, "c", number=1, whole="I look") is None
     world.ack_all()
     assert len(world.replies) == 1
 
 
 def test_messages_of_two_attempts_have_different_ids() -> None:
     world = coding("safe")
-    world.tells(inp.BodySpoke, "c", number=1, whole="one")
+    world.tells(said.BodySpoke, "c", number=1, whole="one")
     world.crash()
-    world.tells(inp.BodySpoke, "c", number=1, whole="one")
-    world.tells(inp.BodySpoke, "c", number=2, whole="two")
+    world.tells(said.BodySpoke, "c", number=1, whole="one")
+    world.tells(said.BodySpoke, "c", number=2, whole="two")
     ids = [event.payload.message_id for event in world.store.events[1:] if event.type == "run.message.completed"]
     assert len(set(ids)) == len(ids) == 3
 
@@ -83,7 +84,7 @@ def test_messages_of_two_attempts_have_different_ids() -> None:
 @pytest.mark.parametrize("end", ["returns", "raises", "suspends"])
 def test_an_incomplete_message_is_discarded_with_the_end_of_its_body(end: str) -> None:
     world = coding()
-    world.tells(inp.BodySpoke, "c", number=1, text="I lo")
+    world.tells(said.BodySpoke, "c", number=1, text="I lo")
     getattr(world, end)("c")
     assert spoken(world)[-1] == ("run.message.discarded", reports.BODY_ENDED)
     types = world.types()
@@ -93,7 +94,7 @@ def test_an_incomplete_message_is_discarded_with_the_end_of_its_body(end: str) -
 
 def test_a_message_whose_text_was_not_shown_needs_no_end() -> None:
     world = coding()
-    world.tells(inp.BodySpoke, "c", number=1, reasoning="hm")
+    world.tells(said.BodySpoke, "c", number=1, reasoning="hm")
     world.returns("c")
     assert spoken(world) == [("run.reasoning.delta", "hm")]
 
@@ -101,7 +102,7 @@ def test_a_message_whose_text_was_not_shown_needs_no_end() -> None:
 def test_a_crash_and_a_cancel_discard_an_incomplete_message() -> None:
     for end in ("crash", "cancel"):
         world = coding()
-        world.tells(inp.BodySpoke, "c", number=1, text="I lo")
+        world.tells(said.BodySpoke, "c", number=1, text="I lo")
         getattr(world, end)()
         if end == "cancel":
             world.stopped()
@@ -110,7 +111,7 @@ def test_a_crash_and_a_cancel_discard_an_incomplete_message() -> None:
 
 def test_a_large_message_is_an_excerpt() -> None:
     world = coding()
-    world.tells(inp.BodySpoke, "c", number=1, whole="x" * 300_000)
+    world.tells(said.BodySpoke, "c", number=1, whole="x" * 300_000)
     (done,) = (event.payload for event in world.store.events[1:] if event.type == "run.message.completed")
     assert done.large
 
@@ -121,11 +122,11 @@ def test_a_large_message_is_an_excerpt() -> None:
 def test_a_note_is_an_event_with_the_id_of_its_call() -> None:
     world = coding()
     entries = [{"text": "look", "status": "done"}]
-    assert world.tells(inp.BodyNoted, "c", type="run.plan.changed", payload={"entries": entries}) is not None
+    assert world.tells(said.BodyNoted, "c", type="run.plan.changed", payload={"entries": entries}) is not None
     event = world.store.events[-1]
     assert (event.type, event.payload.call_id, event.payload.entries) == ("run.plan.changed", "c", tuple(entries))
     degraded = {"reason": "untested_version", "detail": "9.9"}
-    world.tells(inp.BodyNoted, "c", type="run.degraded", payload=degraded)
+    world.tells(said.BodyNoted, "c", type="run.degraded", payload=degraded)
     assert world.store.events[-1].payload.reason == "untested_version"
 
 
@@ -138,14 +139,14 @@ def test_each_kind_of_note_can_be_made_of_plain_data(name: str) -> None:
         if field.required and field.name != "call_id"
     }
     world = coding()
-    assert world.tells(inp.BodyNoted, "c", type=name, payload=fields) is not None
+    assert world.tells(said.BodyNoted, "c", type=name, payload=fields) is not None
     assert type(world.store.events[-1].payload) is NOTES[name]
 
 
 def test_the_bytes_of_a_note_join_the_thread_with_its_event() -> None:
     world = coding()
     part = Part(type="file", media_type="text/plain", size=2, sha256="0" * 64, data=b"hi", name="a.txt")
-    note = inp.BodyNoted(
+    note = said.BodyNoted(
         call_id="c", attempt=1, type="run.degraded", payload={"reason": "little_evidence"}, parts=(part,)
     )
     commit = world.feed(note).commit
@@ -160,7 +161,7 @@ def test_a_memo_is_durable_before_the_body_hears_of_it_and_in_no_event() -> None
     world = coding()
     world.lazy = True
     before = len(world.store.events)
-    assert world.tells(inp.BodySaved, "c", memo={"session": "s1"}) is None
+    assert world.tells(said.BodySaved, "c", memo={"session": "s1"}) is None
     world.ack_all()
     assert len(world.replies) == 1
     assert world.store.calls["c"].memo == {"session": "s1"}
@@ -170,8 +171,8 @@ def test_a_memo_is_durable_before_the_body_hears_of_it_and_in_no_event() -> None
 def test_the_next_attempt_gets_the_newest_memo() -> None:
     world = coding("safe")
     assert world.running("c").memo is None
-    world.tells(inp.BodySaved, "c", memo=1)
-    world.tells(inp.BodySaved, "c", memo=[2])
+    world.tells(said.BodySaved, "c", memo=1)
+    world.tells(said.BodySaved, "c", memo=[2])
     world.crash()
     assert world.running("c").memo == [2]
 
@@ -179,7 +180,7 @@ def test_the_next_attempt_gets_the_newest_memo() -> None:
 @pytest.mark.parametrize("decision", ["outcome_unknown", "suspended"])
 def test_a_body_that_a_person_lets_run_again_gets_its_memo(decision: str) -> None:
     world = coding()
-    world.tells(inp.BodySaved, "c", memo="s1")
+    world.tells(said.BodySaved, "c", memo="s1")
     if decision == "suspended":
         world.suspends("c")
     else:
@@ -192,9 +193,9 @@ def test_a_body_that_a_person_lets_run_again_gets_its_memo(decision: str) -> Non
 
 
 REPORTS: list[tuple[Any, dict[str, Any]]] = [
-    (inp.BodySpoke, {"number": 1, "whole": "late"}),
-    (inp.BodyNoted, {"type": "run.degraded", "payload": {"reason": "late"}}),
-    (inp.BodySaved, {"memo": 1}),
+    (said.BodySpoke, {"number": 1, "whole": "late"}),
+    (said.BodyNoted, {"type": "run.degraded", "payload": {"reason": "late"}}),
+    (said.BodySaved, {"memo": 1}),
 ]
 
 
@@ -222,7 +223,7 @@ def test_a_report_of_an_earlier_attempt_is_refused(make: Any, fields: dict[str, 
 def test_text_of_a_body_that_has_ended_is_dropped() -> None:
     world = coding()
     world.returns("c")
-    assert world.feed(inp.BodySpoke(call_id="c", attempt=1, number=1, text="late")).commit is None
+    assert world.feed(said.BodySpoke(call_id="c", attempt=1, number=1, text="late")).commit is None
 
 
 @pytest.mark.parametrize(("make", "fields"), REPORTS)
