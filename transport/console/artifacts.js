@@ -55,7 +55,8 @@ export function showArtifact({ artifact, load, explain }) {
   const facts = h("p", { class: "artifact-facts" }, kindOf(artifact), h("bdi", {}, aboutOf(artifact)));
   const save = button("", { disabled: true }, icon("down"), h("span", { say: "artifact.save" }));
   const buttons = h("div", { class: "dialog-buttons" }, save);
-  const element = dialog("artifact", "artifact.title", name(artifact), facts, ...metadata(artifact), note, content, buttons);
+  const parts = [name(artifact), facts, ...metadata(artifact), note, content, buttons];
+  const element = dialog("artifact", "artifact.title", ...parts);
   const urls = [];
   element.addEventListener("close", () => urls.forEach((url) => URL.revokeObjectURL(url)));
   const read = async () => {
@@ -84,7 +85,8 @@ const name = (artifact) => h("h3", { class: "artifact-name" }, foreign(oneLine(a
 function* metadata({ readAt, metadata: given }) {
   const entries = Object.entries(isObject(given) ? given : {});
   const read = readAt ? [[{ say: "artifact.read" }, moment(Date.parse(readAt)) || oneLine(readAt, 40)]] : [];
-  const lines = [...read, ...entries.map(([key, value]) => [key, typeof value === "string" ? value : JSON.stringify(value)])];
+  const said = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+  const lines = [...read, ...entries.map(([key, value]) => [key, said(value)])];
   if (!lines.length) return;
   const items = lines.flatMap(([key, value]) => [
     typeof key === "string" ? h("dt", {}, foreign(oneLine(key, 60))) : h("dt", key),

@@ -64,7 +64,8 @@ class Reader {
     } else if (line.startsWith("new file mode ")) Object.assign(file, { change: "added", mode: line.slice(14) });
     else if (line.startsWith("deleted file mode ")) file.change = "deleted";
     else if (line.startsWith("new mode ")) file.mode = line.slice(9);
-    else if (line.startsWith("rename from ")) Object.assign(file, { change: "renamed", from: unquoted(line.slice(12)) });
+    else if (line.startsWith("rename from "))
+      Object.assign(file, { change: "renamed", from: unquoted(line.slice(12)) });
     else if (line.startsWith("rename to ")) file.path = unquoted(line.slice(10));
     else if (line.startsWith("Binary files ") || line === "GIT binary patch") file.binary = true;
   }

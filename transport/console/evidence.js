@@ -1,5 +1,6 @@
 // The evidence of a run: who allowed what, and what came of it, as the gateway has read it from the log.
 
+import { aboutOf, kindOf } from "./artifacts.js";
 import { foreign } from "./blocks.js";
 import { dialog, show } from "./dialogs.js";
 import { button, h, icon, say, sign } from "./dom.js";
@@ -39,6 +40,8 @@ function* accountOf(account) {
   for (const ticket of list(tickets)) yield h("p", {}, ...question(ticket));
   const others = [...(commands ?? []), ...(restrictions ?? [])].map(String);
   for (const text of others) yield h("p", { class: "hint" }, foreign(oneLine(text, 300)));
+  for (const artifact of list(account.artifacts))
+    yield h("p", {}, kindOf(artifact), " ", foreign(oneLine(artifact.name, 120)), " ", h("bdi", {}, aboutOf(artifact)));
   for (const child of list(children)) yield h("section", { class: "evidence-child" }, ...accountOf(child));
   yield h("p", { class: "hint", say: ["evidence.events", { n: number(events) }] });
 }
@@ -55,16 +58,17 @@ function callPart(call) {
     h("span", { class: "call-status", ...word }),
     effect,
   );
+  const noted = (name) => (call[name] ?? []).map((text) => h("li", {}, ...note(`evidence.${name}`, text)));
   const lines = [
     ...list(call.tickets).map((ticket) => h("li", {}, ...question(ticket))),
-    ...["allowed", "overruled", "guardrails"].flatMap((name) =>
-      (call[name] ?? []).map((text) => h("li", {}, h("span", { say: `evidence.${name}` }), " ", foreign(oneLine(text, 300)))),
-    ),
+    ...["allowed", "overruled", "guardrails"].flatMap(noted),
   ];
   const ran = Array.isArray(call.startedAt) && call.startedAt.length > 0;
   if (!lines.length) lines.push(h("li", { say: ran ? "evidence.unasked" : "evidence.unstarted" }));
   return h("section", { class: "evidence-part" }, head, h("ul", {}, ...lines));
 }
+
+const note = (key, text) => [h("span", { say: key }), " ", foreign(oneLine(text, 300))];
 
 function* question({ reason, askedAt, resolution, by, why, edited, resolvedAt }) {
   const key = `ask.reason.${reason}`;

@@ -50,7 +50,8 @@ function* leftOut(given) {
   const known = (Array.isArray(given) ? given : []).filter(isObject);
   if (!known.length) return;
   const names = known.map(({ path, reason }) => `${oneLine(path, 120)} (${oneLine(reason, 60)})`).join(", ");
-  yield h("p", { class: "proposal-left" }, icon("warn"), h("span", { say: ["proposal.left", { names: oneLine(names, 600) }] }));
+  const said = { say: ["proposal.left", { names: oneLine(names, 600) }] };
+  yield h("p", { class: "proposal-left" }, icon("warn"), h("span", said));
 }
 
 /** The content of a proposal in the timeline. */
@@ -90,8 +91,8 @@ export class ProposedChanges {
       this.place,
       this.note,
     );
-    this.reading = load ? this.#read() : Promise.resolve();
-    if (!load) this.#say("proposal.nodiff");
+    if (load) this.#read();
+    else this.#say("proposal.nodiff");
   }
 
   get cut() {
@@ -104,6 +105,8 @@ export class ProposedChanges {
   }
 
   async #read() {
+    this.note.hidden = false;
+    say(this.note, "proposal.loading");
     try {
       const text = await (await this.#load()).text();
       this.#difference = new Difference(text);
