@@ -33,6 +33,8 @@ export class RunModel {
     this.running = new Map(); // call id -> {item, since}
     this.messages = new Map();
     this.calls = new Map();
+    this.artifacts = []; // as their events say, oldest first
+    this.proposals = new Map(); // proposal -> the payload of run.diff.ready, with its status
   }
 
   get done() {
@@ -305,6 +307,37 @@ export class RunModel {
     this.note(text, { tool, by }, at, { icon: good ? "check" : "slash", tone, detail: reason, after });
   }
 
+  published(artifact, at) {
+    this.artifacts.push(artifact);
+    const tool = this.calls.get(artifact.callId)?.tool ?? artifact.callId;
+    this.add({ kind: "artifact", artifact, tool, at });
+  }
+
+  proposed(proposal, at) {
+    this.proposals.set(proposal.proposal, proposal);
+    const difference = this.artifacts.find(({ artifactId: id }) => id === proposal.artifact) ?? null;
+    this.add({ kind: "proposal", proposal, difference, at });
+  }
+
+  /** A proposal has another status; its row and a line say so. */
+  patched({ proposal: id, files = [], status, conflicts = [] }, at) {
+    const proposal = this.proposals.get(id);
+    if (proposal) proposal.status = status;
+    for (const item of this.items) if (item.kind === "proposal" && item.proposal === proposal) this.touch(item);
+    if (status === "proposed") return; // its row says that
+    const tone = status === "conflicted" ? "bad" : status === "discarded" ? "" : "good";
+    const names = (conflicts.length ? conflicts : files).join("\n");
+    this.note(`item.patch.${status}`, { n: files.length }, at, { icon: "file", tone, detail: names });
+  }
+
+  /** What the body of a call says that it wants to do. */
+  planned({ callId: id, entries }, at) {
+    const tool = this.calls.get(id)?.tool ?? id;
+    const given = Array.isArray(entries) ? entries : [];
+    const detail = given.map(({ text, status }) => `${MARKS[status] ?? "○"} ${text ?? ""}`).join("\n");
+    this.note("item.plan", { tool }, at, { icon: "queues", detail });
+  }
+
   received({ text, attachments, by }, at) {
     this.add({ kind: "input", text, attachments, by, at, first: false });
   }
@@ -340,6 +373,8 @@ const STAGE_EVENTS = Object.fromEntries(
     true,
   ]),
 );
+
+const MARKS = { completed: "●", in_progress: "◐" }; // of the entries of a plan; any other is not begun
 
 const it = RunModel.prototype;
 const HANDLERS = {
@@ -451,6 +486,32 @@ const HANDLERS = {
     this.active = to;
     this.note("item.handoff", { from, to }, at, { icon: "dot" });
   },
+  "run.gate.allowed"({ callId: id, plugin, note }, at) {
+    this.note("item.allowed", { plugin, tool: this.calls.get(id)?.tool ?? id }, at, { icon: "dot", detail: note });
+  },
+  "run.file.read"({ callId: id, path, lines }, at) {
+    const tool = this.calls.get(id)?.tool ?? id;
+    this.note(lines === undefined ? "item.read" : "item.read.lines", { tool, path, lines }, at, { icon: "dot" });
+  },
+  "run.diff.ready": it.proposed,
+  "run.patch.proposed": it.patched,
+  "run.patch.applied": it.patched,
+  "run.patch.conflicted": it.patched,
+  "run.patch.discarded": it.patched,
+  "run.plan.changed": it.planned,
+  "runtime.unavailable"({ runtime, reason, hint }, at) {
+    const detail = [reason, hint].filter(Boolean).join("\n");
+    this.note("item.unavailable", { runtime }, at, { icon: "warn", tone: "bad", detail });
+  },
+  "runtime.timeout"({ runtime, which, seconds }, at) {
+    this.note(`item.timeout.${which}`, { runtime, wait: seconds }, at, { icon: "warn", tone: "bad" });
+  },
+  "schema.validation_failed"({ source, from, line, rule, sample }, at) {
+    const detail = [rule, sample].filter(Boolean).join("\n");
+    this.note("item.unfit", { source: source ?? from, line }, at, { icon: "warn", tone: "wait", detail });
+  },
+  "run.artifact.ready": it.published,
+  "run.preview.ready": it.published,
   "run.approval.requested": it.requested,
   "run.approval.resolved": it.resolved,
 };

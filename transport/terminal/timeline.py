@@ -289,6 +289,10 @@ class Timeline:
                 what = f"broke the rule {payload['rule']} in line {payload['line']}: {payload.get('sample', '')}"
         yield Line(at=at, kind="note", who=who, what=text_format.one_line(what, 200))
 
+    def _published(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
+        what = f"published {text_format.published(payload)}"
+        yield Line(at=at, kind="note", who=self._call(payload).tool, what=what, outcome=payload["artifactId"])
+
     def _overruled(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         plugin, by = text_format.one_line(payload["plugin"], 40), text_format.one_line(payload["by"], 40)
         what = f"the verdict of {plugin} ({payload['verdict']}) gave way to that of {by}"
@@ -373,6 +377,8 @@ _HANDLERS: Final[Mapping[str, Callable[[Timeline, Event, JSONObject, float], Ite
     "schema.validation_failed": Timeline._program_failed,
     "run.guardrail.tripped": Timeline._tripped,
     "run.state.conflict": Timeline._conflict,
+    "run.artifact.ready": Timeline._published,
+    "run.preview.ready": Timeline._published,
     "run.cleanup.overrun": Timeline._overrun,
     **dict.fromkeys(_NOTES, Timeline._noted),
 }
