@@ -8,12 +8,15 @@
     │   │   └── RunPruned              a pruned run had the run id
     │   ├── ThreadBusy                 on_busy="refuse" and the thread has an active run
     │   ├── ThreadForbidden            the thread belongs to a principal whose runs the caller may not see
+    │   ├── WorkspaceRefused           no run may begin in this workspace, or no live process has it
     │   ├── AgentLoadError             a file or object that should hold an agent does not
     │   ├── ToolDefinitionError        a function cannot be a tool as it is written
+    │   ├── UnknownArtifact            a run has no artifact with this id, or no bytes of it
     │   ├── InvalidAttachment          an image or a file is invalid or too large
     │   ├── StateError                 a state key is invalid, or a value does not have its type
     │   └── AgentDefinitionError       an agent's parts do not fit together
     ├── ToolError                      raised by a tool: the model reads its text
+    ├── PreparationError               raised by a preparation: the run cannot work, and fails with its code
     ├── ModelError                     a model request failed; `kind` classifies the failure
     ├── StoreError                     the store failed
     │   ├── StoreOpenError             the store cannot be opened: locked, damaged, newer, no permission
@@ -41,6 +44,7 @@ from typing import Any, Final, Literal, get_args
 from greenroom.supervision.fields import did_you_mean
 from greenroom.supervision.public import restored
 
+from .contract.failures import FAILURES
 from .contract.messages import Usage
 
 ModelErrorKind = Literal[
@@ -116,6 +120,26 @@ class ThreadForbidden(UsageError):
     """The thread belongs to a principal whose runs the caller may not see."""
 
 
+class WorkspaceRefused(UsageError):
+    """No run may begin in this workspace; nothing was started.
+
+    Attributes:
+        code: "workspace_outside_allowlist": it is not allowed; "target_offline": no live process has it.
+        names: the workspaces that live processes have.
+    """
+
+    def __init__(
+        self, code: Literal["workspace_outside_allowlist", "target_offline"], message: str, *names: str
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.names = names
+
+
+class UnknownArtifact(UsageError):
+    """A run has no artifact with this id, or the store has no bytes of it."""
+
+
 class InvalidAttachment(UsageError):
     """An image or a file is invalid: its bytes, media type, name or address, or it is too large."""
 
@@ -137,7 +161,43 @@ class AgentDefinitionError(UsageError):
 
 
 class ToolError(GreenroomError):
-    """Raise it in a tool: the model reads its text, and nothing else."""
+    """Raise it in a tool: the model reads its text, and nothing else.
+
+    Attributes:
+        run_code: If the tool's failures end the run (`on_error="raise"`): the code of the run's failure, a key of the
+            failure catalogue; None: tool_error.
+
+    Raises:
+        UsageError: the code is unknown.
+    """
+
+    def __init__(self, *args: object, run_code: str | None = None) -> None:
+        super().__init__(*args)
+        if run_code is not None and run_code not in FAILURES:
+            hint = did_you_mean(run_code, FAILURES)
+            raise UsageError(f"ToolError(run_code={run_code!r:.100}): {hint}the codes are {', '.join(FAILURES)}")
+        self.run_code = run_code
+
+
+class PreparationError(GreenroomError):
+    """Raise it in `Surroundings.prepare` or in the `prepare` of a tool: the run fails before its first step.
+
+    The message is for people, redacted where it is shown: what is missing, and what to do about it.
+
+    Attributes:
+        code: a code of `FAILURES`, such as runtime_unavailable or workspace_outside_allowlist.
+        reason: one word, such as "missing" or "incompatible", with which the shown message begins; "" if the code says
+            all.
+
+    Raises:
+        UsageError: the code is not in the catalogue.
+    """
+
+    def __init__(self, code: str, message: str, *, reason: str = "") -> None:
+        super().__init__(message)
+        if code not in FAILURES:
+            raise UsageError(f"PreparationError({code!r:.100}): {did_you_mean(code, FAILURES)}give a code of FAILURES")
+        self.code, self.reason = code, reason
 
 
 class ModelError(GreenroomError):
@@ -239,15 +299,17 @@ class RunDegradedError(GreenroomError):
 
     Attributes:
         run_id: the run.
-        reason: deps_missing, agent_unknown, state_mismatch (a stored state key differs from the agent's declaration),
-            or gave_up (the owner crashed again and again). In a store that several processes share, also dead_letter
-            (its owners' processes ended again and again) and newer_schema (a newer release has written the run); and
-            the others only if no live process has the agent.
+        reason: deps_missing, agent_unknown, target_offline (the place of its workspace is not here), state_mismatch (a
+            stored state key differs from the agent's declaration), or gave_up (the owner crashed again and again). In a
+            store that several processes share, also dead_letter (its owners' processes ended again and again) and
+            newer_schema (a newer release has written the run); and the others only if no live process has both the
+            agent and the place.
         detail: a sentence.
     """
 
     def __init__(self, run_id: str, reason: str, detail: str) -> None:
-        super().__init__(f"run {run_id} is degraded ({reason}): {detail}; continue it with runtime.resume(...)")
+        way = "" if reason == "target_offline" else "; continue it with runtime.resume(...)"
+        super().__init__(f"run {run_id} is degraded ({reason}): {detail}{way}")
         self.run_id, self.reason, self.detail = run_id, reason, detail
 
 

@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from types import MappingProxyType
+from typing import Final
 
 import attrs
 
 from .contract.claims import Claim
+
+NO_PLACES: Final[Mapping[str, str]] = MappingProxyType({})
+"""The places of a process without workspaces."""
 
 
 @attrs.frozen(kw_only=True)
@@ -29,15 +34,22 @@ class Ability:
     """The runs that a process can work on.
 
     Attributes:
-        agents: keys of its agents; None: it takes every run.
+        agents: keys of its agents; None: it takes runs of every agent.
+        places: its places; None: it takes runs of every place. A run without a place is at every one.
         deps: it can work on runs that were started with their own deps.
-        unserved: it also takes runs whose agent no live process of a shared store has, when their timer fires
-            (`Claims.claim_due`): a deadline ends a run without its agent.
+        unserved: it also takes runs for which no live process of a shared store has both the agent and the place, when
+            their timer fires (`Claims.claim_due`): a deadline ends a run without either.
     """
 
     agents: frozenset[str] | None = None
+    places: frozenset[str] | None = None
     deps: bool = True
     unserved: bool = False
+
+    def fits(self, agent: str, place: str | None, *, has_deps: bool) -> bool:
+        """Return whether the process can work on a run with this agent, at this place, with separate deps."""
+        at_place = place is None or self.places is None or place in self.places
+        return (self.agents is None or agent in self.agents) and at_place and (self.deps or not has_deps)
 
 
 @attrs.frozen(kw_only=True)
@@ -93,6 +105,7 @@ class ProcessInfo:
         room: for how many more runs it has room; None: no limit.
         started_at: UTC.
         agents: key -> digest of the agents that it has.
+        places: name -> place of the workspaces that it has.
         runs: open runs that it owns.
     """
 
@@ -107,4 +120,9 @@ class ProcessInfo:
     room: int | None = None
     started_at: datetime | None = None
     agents: Mapping[str, str] = attrs.field(factory=dict)
+    places: Mapping[str, str] = attrs.field(factory=dict)
     runs: int = 0
+
+    def serves(self, agent: str, place: str | None) -> bool:
+        """Return whether the process lives and has the agent and the place of a run."""
+        return not self.dead and agent in self.agents and (place is None or place in self.places.values())

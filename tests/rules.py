@@ -30,6 +30,7 @@ PAGES = {
     "CR": "child-runs",
     "TK": "testing",
     "AT": "attachments",
+    "AR": "artifacts",
     "HA": "handoffs",
 }
 """The letters before the hyphen of an id, and the page whose rules have them."""

@@ -1,10 +1,11 @@
-"""The extension points: the ports Model and Store, and the three ports of which a store consists."""
+"""The extension points: the ports Model, Store and Surroundings, and the three ports of which a store consists."""
 
 from .claims import Claims
 from .model import CallDelta, Model, ModelDelta, ModelEvent, ReasoningDelta, TextDelta, UsageReport
 from .notifier import Notifier
 from .run_store import Pruned, RunStore, StoreStatistics
 from .store import Store
+from .surroundings import Surroundings
 
 __all__ = [
     "CallDelta",
@@ -18,6 +19,7 @@ __all__ = [
     "RunStore",
     "Store",
     "StoreStatistics",
+    "Surroundings",
     "TextDelta",
     "UsageReport",
 ]

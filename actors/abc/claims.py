@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from ..contract.claims import Claim
-from ..processes import Ability, ProcessInfo, QueueInfo, ReadyRun, Taken
+from ..processes import NO_PLACES, Ability, ProcessInfo, QueueInfo, ReadyRun, Taken
 
 
 class Claims(abc.ABC):
@@ -80,9 +80,9 @@ class Claims(abc.ABC):
 
         Runs of the queues take turns, and within a queue the lowest rank is first: the time at which the run became
         ready, less ten seconds for each step of its priority. Left out are runs that are not ready before a later time,
-        that `ability` leaves out, of queues that are paused or at their limit, and, unless an unread command cancels
-        them, dead letters and (in a shared store) runs that another run of their thread holds. Costs the size of the
-        result and the number of queues.
+        that `ability` leaves out (of another agent, at another place), of queues that are paused or at their limit,
+        and, unless an unread command cancels them, dead letters and (in a shared store) runs that another run of their
+        thread holds. Costs the size of the result and the number of queues.
 
         In a store that is not shared, a run that was claimed since the opening has an owner.
         """
@@ -92,9 +92,9 @@ class Claims(abc.ABC):
         """Claim runs without an owner whose timer fired by `now`, earliest first; dead letters are left out.
 
         Those are waiting and held runs, and runs in queues, whatever the queue's limits: a run's deadline needs no
-        room. With `ability.unserved` also runs whose agent no live process has published. The timer of a run without
-        open tickets is its deadline; a run with open tickets that does not wait, or whose agent is missing, is left
-        alone until its `ready_at`.
+        room. With `ability.unserved` also runs for which no live process has published both agent and place. The timer
+        of a run without open tickets is its deadline; a run with open tickets that does not wait, or that no process
+        can serve, is left alone until its `ready_at`.
 
         In a store that is not shared, every waiting run whose timer fired is returned; one that was claimed since the
         opening, with its present claim.
@@ -105,10 +105,13 @@ class Claims(abc.ABC):
         """Return when the earliest timer (`row.next_due`) of a run fires that waits or has no owner; None: no timer."""
 
     @abc.abstractmethod
-    def publish(self, agents: Mapping[str, str], *, room: int | None) -> None:
-        """Say which agents this process has, and for how many more runs it has room (None: no limit).
+    def publish(self, agents: Mapping[str, str], *, places: Mapping[str, str] = NO_PLACES, room: int | None) -> None:
+        """Say what this process has, and for how many more runs it has room.
 
-        `agents`: key -> digest, and behind a blank facts of the agent as JSON, as `PublishedAgent` reads them.
+        Args:
+            agents: key -> digest, and behind a blank facts of the agent as JSON, as `PublishedAgent` reads them.
+            places: name of a workspace -> place.
+            room: None: no limit.
 
         Never waits. Other processes see it soon.
         """

@@ -32,13 +32,16 @@ from ..tools.agent_tool import AgentTool, AgentToolOptions, ChildAgent, agent_to
 from ..tools.background import built_in
 from ..tools.definition import Tool
 from ..tools.marks import definition_mark
+from ..tools.toolset import Toolset
 from .checks import (
     check_choice,
     check_denial,
+    check_needed_plugins,
     check_settings,
     check_stop,
     check_text,
     check_tools,
+    check_toolsets,
     check_use,
     instructs,
 )
@@ -119,6 +122,10 @@ def _handoffs(value: Iterable[Agent[Any] | str | Handoff]) -> tuple[Handoff, ...
     return tuple(map(handoff_of, items)) if isinstance(items, tuple) else items
 
 
+def _toolsets(value: Iterable[Toolset]) -> tuple[Toolset, ...]:
+    return _listed(value)
+
+
 def _listed(value: Iterable[V]) -> tuple[V, ...]:
     """Return a tuple of an iterable; any other value unchanged, so that the check can name it."""
     items: Any = value
@@ -157,7 +164,8 @@ class Agent(Generic[T_co, Deps]):
             of a step that succeeded or were rejected by a guardrail (a tuple of `CallFacts`, in the model's order)
             that returns `FinalOutput(value)` or None. The function is called once per step with calls, when all have
             ended and none waits; it must be pure. If it raises, the run fails (plugin_error).
-        on_deny: the effect of a denied approval: "continue" lets the model read the denial, "cancel_run" ends the run.
+        on_deny: the effect of a denied approval: "continue" lets the model read the denial, "cancel_run" ends the run
+            unless the denial has a text for the model.
         denial: (ticket, decision) -> the model's text about a denied call, where the decision has none; a pure
             function. If it fails or returns no str, an event reports that and a default text is used.
         on_new_input: the effect of new input on approvals that are open, or requested before the input is read: "queue"
@@ -175,10 +183,12 @@ class Agent(Generic[T_co, Deps]):
         deps_type: the class of the dependencies (`start(..., deps=)`), for type checkers, and to refuse a tool,
             guardrail, hook or function whose context names others, as `ToolContext[Deps]` does. The value is not
             checked.
+        toolsets: sources of tools that are known at run time only (`Toolset`); asked in each step.
         handoffs: agents, keys of agents, or `gr.handoff(...)`: the agents to which the model can hand the run over.
         spec: the agent as the engine sees it, with a digest of everything that can change a run.
         tool_infos: the tools as the model sees them.
-        asks_each_step: a step asks for its instructions, or which tools are enabled, before its model request.
+        asks_each_step: a step asks for its instructions, which tools are enabled, or the toolsets, before its model
+            request.
         output_schema: JSON Schema of the final answer; None for plain text.
         output_words: The system text about the form of the final answer; empty for plain text.
 
@@ -215,6 +225,7 @@ class Agent(Generic[T_co, Deps]):
     )
     deps_type: type[Deps] | None = attrs.field(default=None, kw_only=True)
     handoffs: tuple[Handoff, ...] = attrs.field(default=(), converter=_handoffs, kw_only=True)
+    toolsets: tuple[Toolset, ...] = attrs.field(default=(), converter=_toolsets, kw_only=True)
     spec: AgentSpec = attrs.field(init=False, repr=False)
     tool_infos: tuple[ToolInfo, ...] = attrs.field(init=False, repr=False)
     asks_each_step: bool = attrs.field(init=False, repr=False)
@@ -291,6 +302,7 @@ class Agent(Generic[T_co, Deps]):
         _check_parts(self)
         _check_guardrails(self)
         check_plugins(f"agent {self.key!r}", self.plugins)
+        check_needed_plugins(f"agent {self.key!r}", self.tools, [*map(name_of, self.plugins)])
         _check_deps(self)
         policies = gathered(f"agent {self.key!r}", self.plugins)
         check_prices(self, policies)
@@ -309,7 +321,8 @@ class Agent(Generic[T_co, Deps]):
         put(self, "output_words", self._output.words)
         put(self, "_tools_by_name", {tool.name: tool for tool in (*self.tools, *self.handoffs, *self.builtin)})
         put(self, "tool_infos", tuple(tool.info for tool in self._tools_by_name.values()))
-        put(self, "asks_each_step", bool(self.conditional) or not isinstance(self.instructions, str))
+        asks = bool(self.conditional or self.toolsets) or not isinstance(self.instructions, str)
+        put(self, "asks_each_step", asks)
         put(self, "spec", _spec(self, policies))
 
     def __repr__(self) -> str:
@@ -455,9 +468,12 @@ def _check_parts(agent: Agent[object]) -> None:
     check_denial(where, agent.denial)
     check_settings(where, agent.settings)
     check_tools(where, agent.tools, agent.handoffs)
-    check_use(where, agent.tool_use, agent.tools)
-    check_choice(where, agent.tool_choice, agent.reset_tool_choice, (*agent.tools, *agent.handoffs))
-    check_stop(where, agent.stop, agent.tools)
+    check_toolsets(where, agent.toolsets)
+    offers = bool(agent.toolsets)
+    check_use(where, agent.tool_use, agent.tools, offers=offers)
+    callable_tools = (*agent.tools, *agent.handoffs)
+    check_choice(where, agent.tool_choice, agent.reset_tool_choice, callable_tools, offers=offers)
+    check_stop(where, agent.stop, agent.tools, offers=offers)
 
 
 def check_prices(agent: Agent[object], policies: Policies) -> None:
@@ -554,6 +570,7 @@ def _essence(agent: Agent[object], policies: Policies) -> Any:
         | ({"policies": policy_essence} if policy_essence else {})
         | ({} if agent.tool_choice == "auto" else {"tool_choice": [agent.tool_choice, agent.reset_tool_choice]})
         | ({"guardrails": guards} if any(guards) else {})
+        | ({"toolsets": [toolset.name for toolset in agent.toolsets]} if agent.toolsets else {})
         | (
             {"handoffs": [[one.key, *tool_essence(one), one.input_filter is not None] for one in agent.handoffs]}
             if agent.handoffs

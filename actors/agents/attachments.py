@@ -9,9 +9,11 @@ import base64
 import binascii
 from collections.abc import Iterable, Sized
 from typing import Any, Final
-from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.parse import unquote_to_bytes
 
 from ..contract.parts import (
+    LONGEST_NAME,
+    LONGEST_URL,
     MAX_BYTES,
     MAX_PARTS,
     Attachment,
@@ -19,6 +21,8 @@ from ..contract.parts import (
     PartType,
     detected,
     fault_of_parts,
+    is_address,
+    is_file_name,
     is_media_type,
     part_of,
     type_of_url,
@@ -27,12 +31,8 @@ from ..contract.plain import encodable, exact
 from ..errors import InvalidAttachment
 from ..state.values import copied, shown
 
-_LONGEST_NAME: Final = 255
-"""Most characters of a file's name, as in most file systems."""
 _LONGEST_ESCAPED: Final = 1_048_576
 """Most characters of a data: address without base64, because escapes are slow to decode: about a second."""
-_LONGEST_URL: Final = 8_192
-"""Most characters of an address; longer ones are refused by many servers."""
 
 
 class Image(Attachment):
@@ -191,9 +191,8 @@ def _image_type(kind: str) -> str:
 
 def _name(value: object) -> str:
     text = exact(value) if isinstance(value, str) else ""
-    plain = 0 < len(text) <= _LONGEST_NAME and encodable(text) and text.isprintable() and not set(text) & set("/\\")
-    if not plain or text in (".", ".."):
-        way = f"give 1 to {_LONGEST_NAME} printable characters without slashes, other than . and .., or None"
+    if not is_file_name(text):
+        way = f"give 1 to {LONGEST_NAME} printable characters without slashes, other than . and .., or None"
         raise InvalidAttachment(f"File(name={shown(value)}): {way}")
     return text
 
@@ -205,13 +204,8 @@ def _at_address(value: object, media_type: str | None) -> Part:
         body, url_type = decoded_url(url)
         kind: PartType = "image"
         return part_of(kind, _bytes("Image", body), media_type or _media_type("Image", url_type or detected(body)))
-    try:
-        parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid or len(url) > _LONGEST_URL or not (url.isascii() and url.isprintable() and " " not in url):
-        way = f"give an http, https or data address of at most {_LONGEST_URL:,} characters (data: as much as the bytes)"
+    if not is_address(url):
+        way = f"give an http, https or data address of at most {LONGEST_URL:,} characters (data: as much as the bytes)"
         raise InvalidAttachment(f"Image(url={shown(value)}): {way}")
     return Part(type="image", media_type=media_type or type_of_url(url), url=url)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_args
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, get_args
 
 import attrs
 
@@ -17,6 +18,7 @@ from ..contract.stop import StopCondition, StopOnTool
 from ..errors import AgentDefinitionError
 from ..tools.background import built_in
 from ..tools.definition import Tool
+from ..tools.toolset import Toolset
 from .handoff import Handoff, fault_of
 
 
@@ -101,10 +103,40 @@ def check_tools(where: str, tools: object, handoffs: Sequence[Handoff]) -> None:
             )
 
 
-def check_use(where: str, use: object, tools: Sequence[Tool[..., object]]) -> None:
-    """Check the rule about the results of tools."""
+def check_needed_plugins(where: str, tools: Iterable[Tool[..., object]], plugins: Iterable[str]) -> None:
+    """Check that the agent has the plugins without which no agent may have its tools."""
+    for tool in tools:
+        if tool.plugin is not None and tool.plugin not in plugins:
+            way = "add an instance of it to plugins=[...]"
+            raise _fault(where, f"the tool {tool.name!r} acts only under the plugin {tool.plugin!r}; {way}")
+
+
+_TOOLSET_NAME: Final = re.compile("[a-z][a-z0-9_-]{0,31}")
+
+
+def check_toolsets(where: str, toolsets: object) -> None:
+    """Check the toolsets."""
+    if not isinstance(toolsets, tuple):
+        raise _fault(where, f"toolsets={toolsets!r}: give a list of toolsets")
+    names: set[str] = set()
+    for toolset in toolsets:
+        if not isinstance(toolset, Toolset):
+            raise _fault(where, f"toolsets: {toolset!r:.200} is no toolset; derive its class from gr.abc.Toolset")
+        name = getattr(toolset, "name", None)
+        if not isinstance(name, str) or not _TOOLSET_NAME.fullmatch(name):
+            raise _fault(where, f"toolset name {name!r:.200}: a letter of a-z, then up to 31 of a-z 0-9 _ and -")
+        if name in names:
+            raise _fault(where, f"two toolsets are named {name!r}; rename one")
+        names.add(name)
+        if toolset.on_unavailable not in ("skip", "fail"):
+            near = f"toolset {name!r}: on_unavailable={toolset.on_unavailable!r:.200}"
+            raise _fault(where, f"{near}: use 'skip' or 'fail'")
+
+
+def check_use(where: str, use: object, tools: Sequence[Tool[..., object]], *, offers: bool) -> None:
+    """Check the rule about the results of tools. `offers`: toolsets may offer tools with other names."""
     if isinstance(use, frozenset):
-        _check_names(where, sorted(use), "tool_use", tools)
+        _check_names(where, sorted(use), "tool_use", tools, offers=offers)
     elif callable(use):
         if inspect.iscoroutinefunction(use) or not _takes(use, ()):
             raise _fault(where, f"tool_use={use!r}: give a function, (results) -> gr.FinalOutput | None, not async")
@@ -116,19 +148,25 @@ def check_use(where: str, use: object, tools: Sequence[Tool[..., object]]) -> No
         )
 
 
-def check_choice(where: str, choice: object, reset: object, tools: Sequence[Tool[..., object]]) -> None:
+def check_choice(
+    where: str, choice: object, reset: object, tools: Sequence[Tool[..., object]], *, offers: bool
+) -> None:
     """Check the choice of tools that the model is asked for; `tools` are the tools and handoffs."""
     if not isinstance(choice, str):
         raise _fault(where, f"tool_choice={choice!r}: use 'auto', 'required', 'none', or the name of a tool")
     if choice not in ("auto", "required", "none"):
-        _check_names(where, [choice], "tool_choice", tools)
-    if choice == "required" and not tools:
+        _check_names(where, [choice], "tool_choice", tools, offers=offers)
+    if choice == "required" and not tools and not offers:
         raise _fault(where, "tool_choice='required': the agent has no tool to call")
     if not isinstance(reset, bool):
         raise _fault(where, f"reset_tool_choice={reset!r}: use True or False")
 
 
-def _check_names(where: str, names: Sequence[str], part: str, tools: Sequence[Tool[..., object]]) -> None:
+def _check_names(
+    where: str, names: Sequence[str], part: str, tools: Sequence[Tool[..., object]], *, offers: bool
+) -> None:
+    if offers:
+        return
     tool_names = [tool.name for tool in tools]
     for name in names:
         if name not in tool_names:
@@ -137,7 +175,7 @@ def _check_names(where: str, names: Sequence[str], part: str, tools: Sequence[To
             raise _fault(where, f"{part} names the tool {name!r:.200}; {near}the tools are: {names_known}")
 
 
-def check_stop(where: str, stop: object, tools: Sequence[Tool[..., object]]) -> None:
+def check_stop(where: str, stop: object, tools: Sequence[Tool[..., object]], *, offers: bool) -> None:
     """Check the stop conditions."""
     if not isinstance(stop, tuple):
         raise _fault(where, f"stop={stop!r}: give a list of conditions, such as [gr.stop.MaxRounds(8)]")
@@ -147,7 +185,7 @@ def check_stop(where: str, stop: object, tools: Sequence[Tool[..., object]]) -> 
                 where, f"stop: {condition!r} is not a stop condition; make one with gr.stop, as gr.stop.MaxRounds(8)"
             )
         if isinstance(condition, StopOnTool):
-            _check_names(where, [condition.name], "stop", tools)
+            _check_names(where, [condition.name], "stop", tools, offers=offers)
             continue
         for name, value in attrs.asdict(condition).items():
             if name != "pattern" and value is not None and not _is_limit(value, whole=name != "seconds"):

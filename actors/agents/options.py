@@ -17,6 +17,7 @@ from ..plugins.plugin import Plugin
 from ..state.keys import StateKey
 from ..tools.agent_tool import ChildAgent
 from ..tools.definition import Tool
+from ..tools.toolset import Toolset
 from .handoff import Handoff
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class AgentOptions(TypedDict, Generic[T, Deps], total=False):
 
     instructions: str | Instructs[Deps]
     tools: Iterable[Tool[..., object]]
+    toolsets: Iterable[Toolset]
     model: Model | str | None
     execution: Execution
     stop: Iterable[StopCondition]

@@ -8,6 +8,7 @@ from typing import Final, get_type_hints
 import msgspec
 
 from . import events as ev
+from . import work_events as work
 from .lifecycle import Stage
 from .payloads import FOREIGN_SCHEMA, FOREIGN_TEXT
 
@@ -49,6 +50,7 @@ CATALOGUE: Final[Mapping[str, type]] = {
     "run.tool.output.delta": ev.ToolOutputDelta,
     "run.tool.result": ev.ToolResult,
     "run.tool.edited": ev.ToolEdited,
+    "run.gate.allowed": ev.GateAllowed,
     "run.gate.overruled": ev.GateOverruled,
     "run.guardrail.tripped": ev.GuardrailTripped,
     "run.state.changed": ev.StateChanged,
@@ -62,6 +64,9 @@ CATALOGUE: Final[Mapping[str, type]] = {
     "run.child.finished": ev.ChildFinished,
     "run.approval.requested": ev.ApprovalRequested,
     "run.approval.resolved": ev.ApprovalResolved,
+    **work.NOTES,
+    "run.artifact.ready": work.ArtifactReady,
+    "run.preview.ready": work.PreviewReady,
 }
 """Event type -> payload class."""
 

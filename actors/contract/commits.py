@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from .artifacts import Artifact
 from .claims import Claim
 from .decisions import Ticket
 from .messages import Message
@@ -46,6 +47,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         consumed: position of the newest inbox item that it consumes (0: none).
         taken: the machine's inputs since the previous commit, for the record; added by the run's owner.
         parts: with their bytes, which join the thread with this commit. Rows and messages refer to them by digest.
+            Also published artifacts.
     """
 
     run_id: str
@@ -60,7 +62,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     state_step: int | None = None
     consumed: int = 0
     taken: tuple[RecordEntry, ...] = ()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[Part | Artifact, ...] = ()
 
     @property
     def written_at(self) -> int:
@@ -104,7 +106,7 @@ class NewRun(Value, frozen=True, kw_only=True):
     thread_parent: tuple[str, int] | None = None
     thread_runs: int | None = None
     taken: tuple[RecordEntry, ...] = ()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[Part | Artifact, ...] = ()
     queue: str = ""
     ready_at: datetime | None = None
     priority: int = 0

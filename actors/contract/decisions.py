@@ -96,7 +96,13 @@ class SetResult:
 
 @attrs.frozen(kw_only=True)
 class Allow:
-    """A gate's verdict: the call may run."""
+    """A gate's verdict: the call may run.
+
+    Attributes:
+        note: The reason, for the log: such as the rule that lets the call pass. At most 1,000 characters are kept.
+    """
+
+    note: str = ""
 
 
 @attrs.frozen

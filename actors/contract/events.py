@@ -263,36 +263,46 @@ class ContextTrimmed(Payload, frozen=True, kw_only=True):
 
 
 class UsageSpent(Payload, frozen=True, kw_only=True):
-    """A plugin asked a model of its own; its usage is part of the run's."""
+    """A plugin, or with `call_id` the body of that call, asked a model of its own; its usage is part of the run's."""
 
-    by: str
+    by: Annotated[str, FOREIGN_TEXT]
     usage: Usage
+    call_id: str | None = None
 
 
 # --- message ---------------------------------------------------------------------------------------------------------
 
 
 class MessageDelta(Payload, frozen=True, kw_only=True):
-    """More text of a message. `index` counts the deltas of this message from 0."""
+    """More text of a message. `index` counts the deltas of this message from 0.
+
+    With `call_id` the body of that call says this (a program, for example), and the message joins no thread.
+    """
 
     message_id: str
     index: int
     text: Annotated[str, FOREIGN_TEXT]
+    call_id: str | None = None
 
 
 class ReasoningStreamed(Payload, frozen=True, kw_only=True):
-    """More reasoning of a message. `index` counts the deltas of this message from 0."""
+    """More reasoning of a message. `index` counts the deltas of this message from 0; `call_id` as in run.message.delta.
+
+    The reasoning of a body may have no message.
+    """
 
     message_id: str
     index: int
     text: Annotated[str, FOREIGN_TEXT]
+    call_id: str | None = None
 
 
 class MessageCompleted(Payload, frozen=True, kw_only=True):
     """A message is complete. `text` is all of it, regardless of earlier deltas.
 
     `large`: the text is above 262,144 bytes; `text` holds head, tail and size, and the deltas hold all of it.
-    `cut`: the run ended while the model wrote the message; `text` is what had arrived.
+    `cut`: the run ended while the model wrote the message; `text` is what had arrived. `call_id`: as in
+    run.message.delta.
     """
 
     message_id: str
@@ -300,13 +310,18 @@ class MessageCompleted(Payload, frozen=True, kw_only=True):
     text: Annotated[str, FOREIGN_TEXT]
     large: bool = False
     cut: bool = False
+    call_id: str | None = None
 
 
 class MessageDiscarded(Payload, frozen=True, kw_only=True):
-    """Deltas of this message were emitted, but the message is not part of the history."""
+    """Deltas of this message were emitted, but the message is not part of the history.
+
+    With `call_id` the body of that call ended before its message was complete.
+    """
 
     message_id: str
     reason: str
+    call_id: str | None = None
 
 
 # --- tool ------------------------------------------------------------------------------------------------------------
@@ -399,6 +414,14 @@ class GateOverruled(Payload, frozen=True, kw_only=True):
     plugin: str
     verdict: Literal["block", "deny", "suspend", "set_result"]
     by: str
+
+
+class GateAllowed(Payload, frozen=True, kw_only=True):
+    """A gate of the plugin let the call pass, and says why."""
+
+    call_id: str
+    plugin: str
+    note: Annotated[str, FOREIGN_TEXT]
 
 
 class GuardrailTripped(Payload, frozen=True, kw_only=True):

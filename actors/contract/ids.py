@@ -28,6 +28,11 @@ def message_id(run_id: str, number: int) -> str:
     return f"{run_id}.m{number}"
 
 
+def body_message_id(run_id: str, call_id: str, attempt: int, number: int) -> str:
+    """Return the id of the message number `number` (from 1) of an attempt of a call's body."""
+    return f"{run_id}/{call_id}#{attempt}.m{number}"
+
+
 def ticket_id(run_id: str, number: int) -> str:
     """Return the id of the run's ticket number `number` (from 1)."""
     return f"{run_id}.t{number}"

@@ -11,11 +11,12 @@ import re
 from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any, Final, Literal
+from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
 from .casing import camel
-from .plain import JSONObject
+from .plain import JSONObject, encodable
 from .row_forms import Value
 
 PartType = Literal["image", "file"]
@@ -25,6 +26,10 @@ MAX_BYTES: Final = 8 * 1024 * 1024
 the smallest limit for a request among the providers is 20 MB."""
 MAX_PARTS: Final = 100
 """Most parts of one message; the smallest limit among the providers (Anthropic: images of a request)."""
+LONGEST_NAME: Final = 255
+"""Most characters of a file's name, as in most file systems."""
+LONGEST_URL: Final = 8_192
+"""Most characters of an address; longer ones are refused by many servers."""
 UNKNOWN_TYPE: Final = "application/octet-stream"
 """The media type of an image behind an address whose end does not name one."""
 
@@ -133,6 +138,22 @@ def type_of_url(url: str) -> str:
 def is_media_type(text: str) -> bool:
     """Return True for type/subtype in lower case, without parameters."""
     return _MEDIA_TYPE.fullmatch(text) is not None
+
+
+def is_file_name(text: str) -> bool:
+    """Return True for a name that file systems accept: 1 to 255 printable characters, and not a path."""
+    plain = 0 < len(text) <= LONGEST_NAME and encodable(text) and text.isprintable() and not set(text) & set("/\\")
+    return plain and text not in (".", "..")
+
+
+def is_address(text: str) -> bool:
+    """Return True for an http or https address of at most 8,192 characters."""
+    try:
+        parts = urlsplit(text)
+        web = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        web = False
+    return web and len(text) <= LONGEST_URL and text.isascii() and text.isprintable() and " " not in text
 
 
 def fault_of_parts(parts: Iterable[Part]) -> str | None:

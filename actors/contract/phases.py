@@ -40,7 +40,8 @@ class Phase(StrEnum):
 class RunPosition(StrEnum):
     """The position of the machine: the run-level phases, the stretches between them, and the end.
 
-    `tools` covers the three per-call phases; each call has its own `CallPosition`. Three positions wait for guardrails:
+    `preparing` comes before the first phase, for a run in a workspace or with a tool that prepares itself. `tools`
+    covers the three per-call phases; each call has its own `CallPosition`. Three positions wait for guardrails:
     `guards_first` before the model request, `guards_answer` with an answer, `guards_output` with an output. Two
     positions are between steps: `tasks`, when the model has finished and background tasks are alive, and `paused` (also
     before the first step), while a ticket of the run itself is open.
@@ -52,6 +53,7 @@ class RunPosition(StrEnum):
     rule: RunRule
 
     ADMISSION = "admission"
+    PREPARING = "preparing"
     RUN_START = "run_start"
     STEP_START = "step_start"
     BEFORE_INFERENCE = "before_inference"
@@ -93,7 +95,8 @@ class RunRule:
         to: the positions that may follow. A position that follows itself is entered again.
         hooks: the phase whose hooks run here.
         guardrails: open guardrails have been asked, and may answer; at other positions they are only named.
-        between_steps: the run is outside a step, and waits for its slot and thread, for its tasks or for people.
+        between_steps: the run is outside a step, and waits for its slot and thread, for its preparation, for its tasks
+            or for people.
         leaving: the run is ending, and its termination is final.
     """
 
@@ -112,7 +115,8 @@ def _to(*positions: RunPosition) -> frozenset[RunPosition]:
 
 
 RUN_POSITIONS: Final[Mapping[RunPosition, RunRule]] = {
-    _AT.ADMISSION: RunRule(to=_to(_AT.RUN_START, _AT.STOPPING), between_steps=True),
+    _AT.ADMISSION: RunRule(to=_to(_AT.PREPARING, _AT.RUN_START, _AT.STOPPING), between_steps=True),
+    _AT.PREPARING: RunRule(to=_to(_AT.RUN_START, _AT.STOPPING), between_steps=True),
     _AT.RUN_START: RunRule(to=_to(_AT.STEP_START, _AT.PAUSED, _AT.STOPPING), hooks=Phase.RUN_START),
     _AT.STEP_START: RunRule(to=_to(_AT.BEFORE_INFERENCE, _AT.GUARDS_FIRST, _AT.STOPPING), hooks=Phase.STEP_START),
     _AT.BEFORE_INFERENCE: RunRule(to=_to(_AT.INFERENCE, _AT.STOPPING), hooks=Phase.BEFORE_INFERENCE),

@@ -12,6 +12,7 @@ from typing import Literal
 import attrs
 import msgspec
 
+from .artifacts import Artifact
 from .calls import POSITIONS, CallPosition, CallRule, CallStatus
 from .decisions import Command, CommandResult, Decision, InboxItem, Ticket
 from .inference import Inference, RequestChanges
@@ -21,7 +22,7 @@ from .parts import Part
 from .phases import RunPosition
 from .plain import JSONObject, JSONValue
 from .row_forms import Fields, Value
-from .spec import Execution
+from .spec import Execution, OfferedTool
 from .state import Batch, StateWrite
 from .tasks import TaskRow, UnknownCause
 
@@ -43,6 +44,7 @@ class RunInfo(Value, frozen=True, kw_only=True):
         title: one line for lists, redacted; empty for a run written before titles existed.
         parent_run, parent_call: of a child run: the run and the call that it works for.
         depth: how many parent runs there are above the run; 0 for a run that a caller started.
+        place: where its workspace is; None for a run without one, or in a process without `Surroundings`.
     """
 
     run_id: str
@@ -63,6 +65,7 @@ class RunInfo(Value, frozen=True, kw_only=True):
     has_deps: bool = False
     title: str = ""
     depth: int = 0
+    place: str | None = None
 
 
 class CounterFields(Fields, kw_only=True):
@@ -81,6 +84,7 @@ class CounterFields(Fields, kw_only=True):
         bodies: bodies of tools that have begun, for a budget.
         cost: The cost of all models, by the prices of a budget.
         others_attempts: key -> `model_attempts` of each agent that was active before; None before the first handoff.
+        artifacts, artifact_bytes: The number of published artifacts, and their bytes together.
     """
 
     rounds: int = 0
@@ -96,6 +100,8 @@ class CounterFields(Fields, kw_only=True):
     bodies: int = 0
     cost: float = 0.0
     others_attempts: Mapping[str, int] | None = None
+    artifacts: int = 0
+    artifact_bytes: int = 0
 
 
 class Counters(CounterFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other
@@ -217,6 +223,7 @@ class RunFields(Fields, kw_only=True):
         handoff: a handoff that this step carried out; the other agent becomes active with the next step.
         nested: how many nested calls are open.
         not_asked: tools of the nested calls that ran although their gates did not allow them.
+        toolset_faults: marks of the faults of toolsets that the run has reported.
     """
 
     stage: Stage = Stage.CREATED
@@ -256,6 +263,7 @@ class RunFields(Fields, kw_only=True):
     handoff: Handover | None = None
     nested: int = 0
     not_asked: tuple[str, ...] = ()
+    toolset_faults: tuple[str, ...] = ()
 
 
 class RunRow(RunFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other
@@ -316,6 +324,10 @@ class CallFields(Fields, kw_only=True):
         ask: number of the body's request for a nested call; 0: no body waits for the answer any more.
         editable: a decision may change the arguments of the nested call.
         seen: the nested call runs whatever its gates say: it is reported, not asked for.
+        memo: what a body has kept for the next attempt (JSON).
+        speaking: number of the message of its body of which text was shown and that is not complete; 0: none is.
+        artifacts: The artifacts that its body has published.
+        offered: The tool of a toolset that the call is for; None for a tool of the agent's own.
     """
 
     call_id: str
@@ -359,6 +371,10 @@ class CallFields(Fields, kw_only=True):
     ask: int = 0
     editable: bool = False
     seen: bool = False
+    memo: JSONValue = None
+    speaking: int = 0
+    artifacts: tuple[Artifact, ...] = ()
+    offered: OfferedTool | None = None
 
 
 class CallRow(CallFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other

@@ -13,9 +13,11 @@ import attrs
 from ..errors import UsageError
 from .converters import converter
 from .decisions import Decision, Ticket
+from .json_schema.faults import schema_fault
 from .phases import Phase
 from .plain import JSONObject, JSONValue
 from .policies import DEFAULTS, Policies
+from .row_forms import Value
 from .state import Keys
 from .stop import MaxRounds, StopCondition
 
@@ -105,6 +107,7 @@ class ToolSpec:
         child_agent: key of the agent whose run does the work of a call; None for every other tool.
         handoff: key of the agent to which a call hands the run over; None for every other tool.
         bodiless: a handoff without a callback: the call succeeds when its turn comes.
+        prepares: the tool prepares itself before the first step of a run.
         definition: digest of the tool's definition; another digest is another action to approve. "" if unknown.
         check: arguments -> None, or the fault with its path (pure).
     """
@@ -124,8 +127,59 @@ class ToolSpec:
     child_agent: str | None = None
     handoff: str | None = None
     bodiless: bool = False
+    prepares: bool = False
     definition: str = ""
     check: Callable[[JSONObject], str | None] = lambda _: None
+
+
+class OfferedTool(Value, frozen=True, kw_only=True):
+    """A tool of a toolset, as the answer of a model that called the tool brought it.
+
+    A tool of a toolset is in no `AgentSpec`: toolsets are asked in each step. The row of the call keeps what the engine
+    has to know of the tool, so recovery, replay and the judge of decisions need no toolset.
+
+    Attributes:
+        toolset: its name.
+        schema: JSON Schema of the arguments.
+        definition: digest of the tool's definition.
+
+    The other attributes are those of `ToolSpec`.
+    """
+
+    name: str
+    toolset: str
+    schema: JSONObject
+    definition: str
+    effect: str = "read"
+    replay_safe: bool = False
+    gate: GateKind = "never"
+    concurrency: Concurrency = "shared"
+    fatal: bool = False
+    grace: float = 5.0
+    on_conflict: Literal["keep", "retry"] = "keep"
+    guarded: bool = False
+
+    @property
+    def spec(self) -> ToolSpec:
+        """The tool as the engine sees it."""
+        return ToolSpec(
+            name=self.name,
+            effect=self.effect,
+            replay_safe=self.replay_safe,
+            gate=self.gate,
+            concurrency=self.concurrency,
+            fatal=self.fatal,
+            grace=self.grace,
+            on_conflict=self.on_conflict,
+            guarded=self.guarded,
+            definition=self.definition,
+            check=self.check,
+        )
+
+    def check(self, arguments: JSONObject) -> str | None:
+        """Return None, or the fault of the arguments with its path. Pure."""
+        fault = schema_fault(self.schema, arguments)
+        return None if fault is None else f"Invalid arguments: {fault}."
 
 
 @attrs.frozen(kw_only=True)
@@ -195,12 +249,22 @@ class AgentSpec:
     graph: Mapping[str, AgentSpec] = attrs.field(factory=dict, repr=False)
     recorded: Mapping[str, str] | None = None
 
+    @property
+    def prepares(self) -> bool:
+        """True if a tool of the agent, or of one that its runs may be handed over to, prepares itself."""
+        specs = self.graph.values() if self.graph else (self,)
+        return any(tool.prepares for spec in specs for tool in spec.tools.values())
+
     def definition(self, tool: str, call_id: str) -> str:
         """Return the digest of a tool's definition for a call; "" if unknown."""
         if self.recorded is not None:
             return self.recorded.get(call_id, "")
         spec = self.tools.get(tool)
         return "" if spec is None else spec.definition
+
+    def offering(self, offered_tools: Mapping[str, ToolSpec]) -> AgentSpec:
+        """Return the spec with tools of toolsets; a tool of the agent's own has precedence."""
+        return attrs.evolve(self, tools={**offered_tools, **self.tools})
 
     def acting(self, key: str | None) -> AgentSpec:
         """Return the spec of the agent that acts in a run of this agent; None: this agent."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 import attrs
 
-WaitKind = Literal["thread", "queue", "slot", "people", "tasks", "agent", "deps", "owner"]
+WaitKind = Literal["thread", "queue", "slot", "people", "tasks", "agent", "place", "deps", "owner"]
 
 
 @attrs.frozen(kw_only=True)
@@ -21,6 +21,8 @@ class WaitingFor:
             people: open tickets need a decision.
             tasks: background tasks of the run are alive, and it has nothing else to do.
             agent: no agent of this runtime has the key, or it has no model, or its state keys do not fit.
+            place: the place of its workspace is not here; in a shared store, no live process has both that and the
+                agent.
             deps: the dependencies of the run are missing, or their provider has not answered yet.
             owner: the run was given up, or is a dead letter, because its owner crashed again and again.
         detail: a sentence for people; names no other run.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Literal
+from typing import Final, Literal
 
 import attrs
 from msgspec.structs import replace
@@ -30,7 +30,7 @@ from ..contract.stop import too_many_errors
 from .budgets import BUDGET_EXHAUSTED, asked_model, over_budget, spend_on_request
 from .effects import CallModel
 from .handoffs import active_agent
-from .inputs import BUG, ONE_REQUEST, ModelAnswered, ModelFailed
+from .inputs import BUG, ONE_REQUEST, UNAVAILABLE, ModelAnswered, ModelFailed
 from .judging import ask_guardrails
 from .state import StepBuilder
 from .termination import discard_inference, end, fail
@@ -198,6 +198,10 @@ def _fallback(spec: AgentSpec, model: int) -> str | None:
     return policy.models[model - 1] if policy is not None and model else None
 
 
+_CODES: Final = {BUG: "model_bug", UNAVAILABLE: "runtime_unavailable"}
+"""Kind of a failure that is not the provider's -> failure code of the run."""
+
+
 def model_failed(builder: StepBuilder, message: ModelFailed) -> None:
     """Make another request if that may help, else end the run.
 
@@ -222,7 +226,7 @@ def model_failed(builder: StepBuilder, message: ModelFailed) -> None:
     if next_request.stopped:
         end(builder, Termination(kind=TerminationKind.STOPPED, code="consecutive_errors", detail=next_request.detail))
     else:
-        code = "model_bug" if message.kind == BUG else "model_error"
+        code = _CODES.get(message.kind, "model_error")
         fail(builder, code, next_request.detail, error_id=name)
 
 

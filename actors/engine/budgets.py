@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from ..contract import events as ev
 from ..contract.messages import Usage
 from ..contract.policies import BudgetPolicy
 from ..contract.rows import RunFields
 from ..contract.spec import AgentSpec
+from .body_inputs import Spent
 from .state import StepBuilder
 from .termination import fail
 
@@ -41,6 +43,14 @@ def spend(builder: StepBuilder, usage: Usage, model: str) -> None:
     policy = builder.spec.policies.budget
     if policy is not None and (price := policy.price(model)) is not None:
         builder.counters.cost += price.of(usage)
+
+
+def spend_all(builder: StepBuilder, spendings: tuple[Spent, ...], call_id: str | None = None) -> None:
+    """Count what models of hooks, or of the body of a call, have used, and report it."""
+    for spending in spendings:
+        spend(builder, spending.usage, spending.model)
+        event = ev.UsageSpent(by=spending.by, usage=spending.usage, call_id=call_id)
+        builder.emit("run.usage.spent", event)
 
 
 def over_budget(builder: StepBuilder, policy: BudgetPolicy, model: str) -> str | None:

@@ -17,7 +17,7 @@ import attrs
 
 from ..contract.calls import SETTLED
 from ..contract.decisions import Command, CommandResult, Decision, Ticket, asks_outcome, supplies_result
-from ..contract.json_schema import schema_fault
+from ..contract.json_schema.faults import schema_fault
 from ..contract.lifecycle import TERMINAL
 from ..contract.pending_input import MAX_INPUT_BYTES, MAX_INPUTS, text_size
 from ..contract.plain import JSONObject
@@ -192,7 +192,8 @@ class CommandRules:
             state: ToolState = "same" if theirs is None else theirs.state
             tool, what, run = ticket.tool, ticket.ticket_id, "the child run"
         elif call is not None:
-            state = self.definition(call.tool, call.definition)
+            # only the body finds out whether the tool of a toolset is another one now, and asks then
+            state = "same" if call.offered is not None else self.definition(call.tool, call.definition)
             tool, what, run = call.tool, call.call_id, "the run"
         else:
             return None
@@ -228,7 +229,7 @@ class CommandRules:
             )
             return reject(command, "invalid_arguments", text)
         if arguments is not None:
-            wrong = self._check(ticket, tool, arguments)
+            wrong = self._check(facts, tool, arguments)
             return None if wrong is None else reject(command, "invalid_arguments", wrong)
         if _passes(ticket, decision):
             if not isinstance(decision.result, Mapping):
@@ -238,16 +239,20 @@ class CommandRules:
                     "invalid_arguments",
                     f"{tool} takes the result as its arguments: give an object, not {kind}",
                 )
-            wrong = None if nested else self._check(ticket, tool, decision.result)
+            wrong = None if nested else self._check(facts, tool, decision.result)
             return None if wrong is None else reject(command, "invalid_arguments", wrong)
         return None
 
-    def _check(self, ticket: Ticket | None, tool: str, arguments: JSONObject) -> str | None:
+    def _check(self, facts: CommandContext, tool: str, arguments: JSONObject) -> str | None:
         """Check arguments with the tool of the run that will run it: of a mirror, the child run."""
+        ticket, call = facts.ticket, facts.call
         if ticket is not None and ticket.live:
             return None  # the child run judges
-        theirs = None if ticket is None or ticket.child_run_id is None else self.mirrored_tool(ticket)
-        return self.check_arguments(tool, arguments) if theirs is None else theirs.check(arguments)
+        if ticket is not None and ticket.child_run_id is not None:
+            theirs = self.mirrored_tool(ticket)
+            return self.check_arguments(tool, arguments) if theirs is None else theirs.check(arguments)
+        offered_tool = None if call is None else call.offered
+        return self.check_arguments(tool, arguments) if offered_tool is None else offered_tool.check(arguments)
 
 
 def _passes(ticket: Ticket | None, decision: Decision) -> bool:

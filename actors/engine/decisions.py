@@ -140,7 +140,8 @@ def release(builder: StepBuilder, call: CallRow, ticket: Ticket, decision: Decis
     if decision.action == "cancel":
         text = denial_text(builder, call, decision)
         close_call(builder, call, CallStatus.CANCELLED, result=None, shown=text, code="approval_rejected")
-        if builder.spec.on_deny == "cancel_run":
+        # a text for the model is an instruction, which only a run that goes on can follow
+        if builder.spec.on_deny == "cancel_run" and not isinstance(decision.result, str):
             cancel = PendingCancel(mode="now", by=decision.decided_by, reason=decision.reason)
             end(builder, cancelled(cancel, "approval_rejected"))
         return

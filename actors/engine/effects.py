@@ -19,6 +19,7 @@ from ..contract.decisions import Decision, Ticket
 from ..contract.inference import RequestChanges
 from ..contract.phases import Phase
 from ..contract.plain import JSONObject, JSONValue
+from ..contract.spec import OfferedTool
 from ..state.snapshot import EMPTY, StateSnapshot
 
 
@@ -30,6 +31,15 @@ class RunPhase(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     state: StateSnapshot = EMPTY
     call_id: str | None = None
     durable: bool = False
+
+
+class Prepare(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Prepare the run's surroundings and tools. Answer: `Prepared`.
+
+    Durable, because a preparation may leave traces in the world, such as a folder.
+    """
+
+    durable: bool = True
 
 
 class CallModel(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -90,9 +100,13 @@ class StartCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     effect. Also durable after a suspension, so that it follows the call's `ParkCall`. `state` is the snapshot that the
     body reads.
 
+    `memo`: what an earlier attempt has kept.
+
     With a `child_run` the work is that run's: start it if it does not exist, and report it as it is seen. Answers: any
     number of `ChildSeen`, the last with an outcome, or `CallRaised`. Always durable. `known_tickets`: The child's
     tickets that this run has mirrors of, which are reported also when they are closed.
+
+    `offered`: the tool of a toolset, as the call's row has it.
     """
 
     call_id: str
@@ -103,6 +117,8 @@ class StartCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     state: StateSnapshot = EMPTY
     child_run: str | None = None
     known_tickets: tuple[str, ...] = ()
+    memo: JSONValue = None
+    offered: OfferedTool | None = None
     durable: bool = True
 
 
@@ -217,6 +233,7 @@ class FinishRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 Effect = (
     RunPhase
+    | Prepare
     | AskGuards
     | CallModel
     | StartCall

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ..contract import events as ev
 from ..contract.calls import CallPosition, CallStatus, marks_where
 from ..contract.decisions import Allow, Block, Deny, SetResult, Suspend, Verdict, supplies_result
 from ..contract.excerpt import shown_value
@@ -26,6 +27,7 @@ from ..contract.spec import ToolSpec
 from .denials import doubted
 from .effects import RunPhase
 from .handoffs import come_before
+from .inputs import Allowed
 from .nested import answerable, report_not_asked
 from .state import ENGINE, StepBuilder
 from .state_merge import merge_pending
@@ -119,8 +121,13 @@ def tool_disabled(builder: StepBuilder, call: CallRow) -> None:
         close_call(builder, row, CallStatus.CANCELLED, result=None, shown=text, code="turn_stopped")
 
 
-def gate_answered(builder: StepBuilder, call: CallRow, verdict: Verdict | None, revision: int = 0) -> None:
-    """Apply the gates' verdict on a revision of the state. An approval that the tool itself needs counts as a gate."""
+def gate_answered(
+    builder: StepBuilder, call: CallRow, verdict: Verdict | None, revision: int = 0, notes: tuple[Allowed, ...] = ()
+) -> None:
+    """Apply the gates' verdict on a revision of the state. An approval that the tool itself needs counts as a gate.
+
+    `notes`: the notes of the gates that allow the call, reported if it passes.
+    """
     tool = builder.tool_of(call)
     # the tool's own gate ranks as Suspend and replaces weaker verdicts only; an approval satisfies it for the approved
     # fingerprint, so that a later change of the arguments asks again
@@ -132,6 +139,9 @@ def gate_answered(builder: StepBuilder, call: CallRow, verdict: Verdict | None, 
         verdict = None
     match verdict:
         case None | Allow():
+            for one in notes:
+                event = ev.GateAllowed(call_id=call.call_id, plugin=one.plugin, note=one.note)
+                builder.emit("run.gate.allowed", event)
             _allow(builder, builder.put(call, verdict_at=revision))
         case Suspend():
             open_ticket(builder, call, answerable(call, verdict))

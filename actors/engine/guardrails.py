@@ -15,8 +15,8 @@ from ..contract.guardrails import REJECTED, TRIPPED, GuardrailKind, Tripped
 from ..contract.ids import body_error_id
 from ..contract.rows import CallRow
 from ..contract.tasks import TaskRow
+from .body_inputs import ResultRefused
 from .denials import doubted
-from .inputs import ResultRefused
 from .state import StepBuilder
 from .tasks import finish_task
 from .termination import fail

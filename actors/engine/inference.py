@@ -17,6 +17,7 @@ from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.messages import CallRequest, Message, ModelResponse, Producer
 from ..contract.phases import AFTER_INFERENCE, INFERENCE
 from ..contract.rows import CallRow
+from ..contract.spec import OfferedTool
 from .asking import continue_truncated, is_truncated
 from .budgets import spend_on_request
 from .inputs import ONE_REQUEST, ModelAnswered, ModelCut, ModelStreamed
@@ -80,8 +81,10 @@ def model_answered(builder: StepBuilder, message: ModelAnswered) -> bool:
         builder.row.inference = replace(flight, unsure=True)
     else:
         complete_message(builder)
+    offered_tools = {tool.name: tool for tool in message.offered if tool.name not in builder.spec.tools}
     for index, request in enumerate(requests):
-        _note_call(builder, index, request)
+        _note_call(builder, index, request, offered_tools.get(request.tool))
+    builder.spec = builder.calls.joined(builder.spec)
     return True
 
 
@@ -203,10 +206,12 @@ def confirm_message(builder: StepBuilder) -> None:
         builder.row.inference = replace(flight, unsure=False)
 
 
-def _note_call(builder: StepBuilder, index: int, request: CallRequest) -> None:
-    tool = builder.spec.tools.get(request.tool)
+def _note_call(builder: StepBuilder, index: int, request: CallRequest, offered_tool: OfferedTool | None) -> None:
+    tool = builder.spec.tools.get(request.tool) or offered_tool
     effect = "read" if tool is None else tool.effect
     definition = builder.spec.definition(request.tool, request.call_id)
+    if offered_tool is not None:
+        definition = offered_tool.definition
     row = CallRow(
         call_id=request.call_id,
         index=index,
@@ -217,6 +222,7 @@ def _note_call(builder: StepBuilder, index: int, request: CallRequest) -> None:
         definition=definition,
         requested=request,
         effect=effect,
+        offered=offered_tool,
     )
     builder.put(row)
     builder.emit(

@@ -20,7 +20,28 @@ from ..contract.messages import ModelResponse, Usage
 from ..contract.parts import Part
 from ..contract.phases import Phase
 from ..contract.plain import JSONObject, JSONValue
+from ..contract.spec import OfferedTool
 from ..contract.state import Batch, Keys, StateWrite
+from .body_inputs import (
+    BodyNoted,
+    BodySaved,
+    BodySpoke,
+    CallPrinted,
+    CallProgressed,
+    CallRaised,
+    CallReturned,
+    CallSuspended,
+    CancelAsked,
+    NestedCalled,
+    NestedDropped,
+    NestedEnded,
+    PublishAsked,
+    ResultRefused,
+    SpawnAsked,
+    Spent,
+    TasksAsked,
+    TaskStopped,
+)
 
 ONE_REQUEST: Final = Usage(requests=1)
 """Usage of a request about which nothing else is known."""
@@ -49,12 +70,37 @@ class Admit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     state: tuple[StateWrite, ...] | None = None
 
 
+class Prepared(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The run was prepared, or cannot be.
+
+    Attributes:
+        facts: about what was prepared, for `run.started`.
+        doubts: (reason, sentence) of what is doubtful.
+        code: The code of the failure that ends the run; None: the run can work.
+        text: The failure, for people.
+        error_id: of a failure of user code: the id of its log line.
+    """
+
+    facts: JSONObject = msgspec.field(default_factory=dict)
+    doubts: tuple[tuple[str, str], ...] = ()
+    code: str | None = None
+    text: str = ""
+    error_id: str | None = None
+
+
 class Overruled(msgspec.Struct, frozen=True, kw_only=True):
     """A gate's verdict that gave way to the verdict of plugin `by`."""
 
     plugin: str
     verdict: Literal["block", "deny", "suspend", "set_result"]
     by: str
+
+
+class Allowed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The note of a gate of `plugin` that let a call pass."""
+
+    plugin: str
+    note: str
 
 
 class CallEdit(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,12 +126,12 @@ class Trimmed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     messages: int
 
 
-class Spent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A hook asked a model."""
+class ToolsetFault(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A toolset failed, or one of its tools has a name that is taken. Reported once per run and mark."""
 
-    by: str
-    usage: Usage
-    model: str = ""
+    mark: str
+    reason: Literal["toolset_unavailable", "tool_name_taken"]
+    detail: str
 
 
 class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +142,7 @@ class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
         revision: The revision of the snapshot that the hooks read.
         verdict: The verdict of tool_gate.
         overruled: verdicts that gave way to `verdict`.
+        allowed: The notes of the gates that allow the call; they count if `verdict` allows it.
         batch: the hooks' state writes, merged.
         keys: the keys in `batch`.
         request: The changes of this step's request, from before_inference.
@@ -110,6 +157,8 @@ class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
         doubt: The failure of the tool's own predicate at tool_gate; so a person is asked.
         disabled: True if tool_gate found the tool not enabled any more.
         enabled_faults: is_enabled predicates that failed, and how.
+        toolset_faults: what the step has to do without, at before_inference.
+        unavailable: A toolset without which the run cannot go on failed (runtime_unavailable), and how.
     """
 
     phase: Phase
@@ -118,6 +167,7 @@ class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
     revision: int = 0
     verdict: Verdict | None = None
     overruled: tuple[Overruled, ...] = ()
+    allowed: tuple[Allowed, ...] = ()
     batch: Batch | None = None
     keys: Keys = msgspec.field(default_factory=dict)
     request: RequestChanges | None = None
@@ -132,6 +182,8 @@ class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
     enabled_faults: tuple[str, ...] = ()
     trimmed: tuple[Trimmed, ...] = ()
     spent: tuple[Spent, ...] = ()
+    toolset_faults: tuple[ToolsetFault, ...] = ()
+    unavailable: str | None = None
 
 
 class ModelStreamed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -143,14 +195,22 @@ class ModelStreamed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ModelAnswered(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The model has answered."""
+    """The model has answered.
+
+    Attributes:
+        offered: the tools of toolsets that the answer calls.
+    """
 
     message_id: str
     response: ModelResponse
+    offered: tuple[OfferedTool, ...] = ()
 
 
 BUG: Final = "bug"
 """Kind of a `ModelFailed` whose cause is not a ModelError: a bug of the model's code, which a retry would not fix."""
+
+UNAVAILABLE: Final = "unavailable"
+"""Kind of a `ModelFailed` without a request: a toolset without which the run cannot go on is not available."""
 
 
 class ModelFailed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -158,7 +218,7 @@ class ModelFailed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         message_id: The id of the missing answer.
-        kind, text: the failure; `kind` is a `ModelErrorKind` or BUG.
+        kind, text: the failure; `kind` is a `ModelErrorKind`, BUG or UNAVAILABLE.
         retryable: the failure may pass.
         retry_after: seconds that the provider asks to wait.
         usage: The usage of the request; without requests if none was made.
@@ -196,61 +256,6 @@ class ModelCut(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     usage: Usage = Usage()
 
 
-class CallSuspended(msgspec.Struct, frozen=True, kw_only=True):
-    """A body asks for a decision."""
-
-    call_id: str
-    attempt: int
-    suspend: Suspend
-
-
-class CallReturned(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A body has returned: its result as JSON, and the text for the model.
-
-    For a large result the row holds all of it; event and model get `shown` (head, tail and size). `batch` holds the
-    body's state writes, `keys` the written keys, `parts` the images and files of the result, with their bytes.
-    `inherited`, of a handoff with an input filter: the messages, as JSON, that the next agent reads instead of the
-    thread.
-    """
-
-    call_id: str
-    attempt: int
-    result: JSONValue
-    shown: str
-    large: bool = False
-    batch: Batch | None = None
-    keys: Keys = msgspec.field(default_factory=dict)
-    parts: tuple[Part, ...] = ()
-    inherited: tuple[JSONValue, ...] | None = None
-
-
-class CallRaised(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A body has failed: the code, and the text for the model (never a traceback).
-
-    `fatal`: the tool declares that its failures end the run.
-    """
-
-    call_id: str
-    attempt: int
-    code: str
-    shown: str
-    fatal: bool = False
-
-
-class ResultRefused(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A body has returned, and an output guardrail of its tool did not let the result pass. The result is in no input.
-
-    Attributes:
-        tripped: the guardrail's report.
-        failure: instead of it: the guardrail gave no verdict, and why.
-    """
-
-    call_id: str
-    attempt: int
-    tripped: Tripped | None = None
-    failure: str | None = None
-
-
 class GuardsDone(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The guardrails of an `AskGuards` have given their verdicts.
 
@@ -265,28 +270,6 @@ class GuardsDone(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     names: tuple[str, ...]
     tripped: Tripped | None = None
     failure: str | None = None
-
-
-class CallProgressed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A body reports its progress."""
-
-    call_id: str
-    attempt: int
-    fraction: float
-    text: str = ""
-
-
-class CallPrinted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A body streams output (coalesced); `index` counts from 0 per attempt."""
-
-    call_id: str
-    attempt: int
-    index: int
-    text: str
-
-
-FromBody = CallSuspended | CallReturned | CallRaised | ResultRefused | CallProgressed | CallPrinted
-"""The inputs of running bodies."""
 
 
 class ChildOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -340,93 +323,6 @@ class ChildSeen(msgspec.Struct, frozen=True, kw_only=True):
     outcome: ChildOutcome | None = None
     usage: Usage = Usage()
     refused: RefusedDecision | None = None
-
-
-class SpawnAsked(msgspec.Struct, frozen=True, kw_only=True):
-    """A body spawns a background task. The task's own inputs are `CallReturned` etc. with the task id as call id.
-
-    Attributes:
-        ask: number of the request, for its answer.
-        spawner, attempt: the call or task whose body asks.
-        tool, arguments: the task's tool and arguments.
-        mark: digest of both.
-        nth: The number among the spawns with this mark in this attempt, from 1.
-    """
-
-    ask: int
-    spawner: str
-    attempt: int
-    tool: str
-    arguments: JSONObject
-    mark: str
-    nth: int
-
-
-class CancelAsked(msgspec.Struct, frozen=True, kw_only=True):
-    """A body cancels a background task."""
-
-    ask: int
-    task_id: str
-
-
-class TasksAsked(msgspec.Struct, frozen=True, kw_only=True):
-    """A body asks for the live background tasks."""
-
-    ask: int
-
-
-class NestedCalled(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of a call makes a nested call.
-
-    Attributes:
-        ask: number of the request, for its answer.
-        parent, attempt: the call whose body asks.
-        tool, arguments, effect: what is to run.
-        editable: a decision may change the arguments.
-        seen: the work has begun already, without a question: nothing stops it.
-        suspend: a question to people instead of work: the call is parked, and ends with the decision. `tool`,
-            `arguments` and `effect` are those of the parent then.
-    """
-
-    ask: int
-    parent: str
-    attempt: int
-    tool: str = ""
-    arguments: JSONObject = msgspec.field(default_factory=dict)
-    effect: str = "read"
-    editable: bool = False
-    seen: bool = False
-    suspend: Suspend | None = None
-
-
-class NestedDropped(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A body does not await the answer to a nested call any more, and does no work for it.
-
-    `ask`, `parent`: those of its `NestedCalled`.
-    """
-
-    ask: int
-    parent: str
-
-
-class NestedEnded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A body has done the work of a nested call: its result as JSON, and the text about it.
-
-    `code`: of a failure; None if the work has succeeded. `large`: as in `CallReturned`.
-    """
-
-    call_id: str
-    result: JSONValue = None
-    shown: str = ""
-    code: str | None = None
-    large: bool = False
-
-
-class TaskStopped(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The body of a cancelled task has ended without a result, or has overrun its grace."""
-
-    task_id: str
-    attempt: int
 
 
 class CommandArrived(msgspec.Struct, frozen=True, kw_only=True):
@@ -490,6 +386,7 @@ class FailUnrecoverable(msgspec.Struct, frozen=True, kw_only=True):
 Input = (
     Activate
     | Admit
+    | Prepared
     | PhaseDone
     | ModelStreamed
     | ModelAnswered
@@ -502,10 +399,14 @@ Input = (
     | GuardsDone
     | CallProgressed
     | CallPrinted
+    | BodySpoke
+    | BodyNoted
+    | BodySaved
     | ChildSeen
     | SpawnAsked
     | CancelAsked
     | TasksAsked
+    | PublishAsked
     | TaskStopped
     | NestedCalled
     | NestedDropped

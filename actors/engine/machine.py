@@ -23,7 +23,28 @@ from typing import assert_never
 from ..contract.calls import CallPosition
 from ..contract.phases import ENDED
 from ..contract.spec import AgentSpec
+from .artifacts import publish_asked
 from .asking import model_failed
+from .body_inputs import (
+    BodyNoted,
+    BodySaved,
+    BodySpoke,
+    CallPrinted,
+    CallProgressed,
+    CallRaised,
+    CallReturned,
+    CallSuspended,
+    CancelAsked,
+    FromBody,
+    NestedCalled,
+    NestedDropped,
+    NestedEnded,
+    PublishAsked,
+    ResultRefused,
+    SpawnAsked,
+    TasksAsked,
+    TaskStopped,
+)
 from .child_runs import child_seen, unwatched
 from .commands import cancel_unowned, command_arrived
 from .inference import model_answered, model_cut, model_streamed
@@ -31,40 +52,29 @@ from .inputs import (
     Activate,
     Admit,
     BodyOverran,
-    CallPrinted,
-    CallProgressed,
-    CallRaised,
-    CallReturned,
-    CallSuspended,
-    CancelAsked,
     CancelUnowned,
     ChildSeen,
     CommandArrived,
     DeadlinePassed,
     FailUnrecoverable,
-    FromBody,
     GuardsDone,
     Input,
     ModelAnswered,
     ModelCut,
     ModelFailed,
     ModelStreamed,
-    NestedCalled,
-    NestedDropped,
-    NestedEnded,
     PhaseDone,
-    ResultRefused,
-    SpawnAsked,
-    TasksAsked,
-    TaskStopped,
+    Prepared,
     WorkStopped,
 )
 from .judged import guards_done
 from .nested import nested_said
 from .phases import phase_done
+from .preparing import admit, prepared
 from .recovery import activate
+from .reports import body_reported
 from .state import RunState, StepBuilder, Transition
-from .steps import admit, continue_run, run_hooks
+from .steps import continue_run, run_hooks
 from .task_requests import desk_asked, task_said
 from .termination import LATE, abandon, end, end_unowned, overran, work_stopped
 from .tool_bodies import body_said
@@ -84,9 +94,7 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
     Raises:
         IllegalTransition: a bug of the engine: the tables do not allow the move.
     """
-    if state.row.agent is not None:
-        spec = spec.acting(state.row.agent)
-    builder = StepBuilder(spec, state, now)
+    builder = StepBuilder(state.acting(spec), state, now)
     if state.row.position is ENDED:
         return builder.build()
     match message:  # the most frequent inputs come first
@@ -102,6 +110,8 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
             activate(builder, message)
         case CallProgressed() | CallPrinted():
             _body_said(builder, message)
+        case BodySpoke() | BodyNoted() | BodySaved():
+            body_reported(builder, message)
         case PhaseDone():
             phase_done(builder, message)
         case CommandArrived():
@@ -112,11 +122,15 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
             continue_run(builder)
         case Admit():
             admit(builder, message)
+        case Prepared():
+            prepared(builder, message)
         case GuardsDone():
             guards_done(builder, message)
         case SpawnAsked() | CancelAsked() | TasksAsked() | TaskStopped():
             desk_asked(builder, message)
             continue_run(builder)
+        case PublishAsked():
+            publish_asked(builder, message)
         case NestedCalled() | NestedDropped() | NestedEnded():
             nested_said(builder, message)
             continue_run(builder)
@@ -124,6 +138,18 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
             model_failed(builder, message)
         case ModelCut():
             model_cut(builder, message)
+        case CancelUnowned() | DeadlinePassed() | BodyOverran() | WorkStopped() | FailUnrecoverable():
+            _owner_said(builder, message)
+        case _ as never:
+            assert_never(never)
+    return builder.build()
+
+
+def _owner_said(
+    builder: StepBuilder, message: CancelUnowned | DeadlinePassed | BodyOverran | WorkStopped | FailUnrecoverable
+) -> None:
+    """Handle the inputs with which the owner ends the run, or says what has ended."""
+    match message:
         case CancelUnowned():
             cancel_unowned(builder, message.items)
         case DeadlinePassed():
@@ -136,7 +162,6 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
             abandon(builder, message.detail)
         case _ as never:
             assert_never(never)
-    return builder.build()
 
 
 def _body_said(builder: StepBuilder, message: FromBody) -> None:

@@ -30,8 +30,9 @@ from ..contract.ids import fingerprint, is_reserved, nested_id
 from ..contract.messages import CallRequest
 from ..contract.phases import TOOLS
 from ..contract.rows import CallRow
+from .body_inputs import CallPrinted, CallProgressed, FromBody, NestedCalled, NestedDropped, NestedEnded
 from .effects import AnswerBody
-from .inputs import CallPrinted, CallProgressed, FromBody, NestedCalled, NestedDropped, NestedEnded
+from .reports import living_body
 from .state import ENGINE, StepBuilder
 from .step_calls import StepCalls
 from .tickets import close_call, open_ticket, withdraw
@@ -73,7 +74,7 @@ def nested_said(builder: StepBuilder, message: NestedCalled | NestedDropped | Ne
 
 def nested_called(builder: StepBuilder, message: NestedCalled) -> None:
     """Add a nested call to the step, or refuse it. Its gates are asked with the others of the step."""
-    parent = builder.calls.get(message.parent)
+    parent = living_body(builder, message.parent, message.attempt)
     fault = _unfit(builder, parent, message)
     if parent is None or fault is not None:
         builder.do(AnswerBody(ask=message.ask, fault=fault or GONE, durable=False))
@@ -119,14 +120,7 @@ def _unfit(builder: StepBuilder, parent: CallRow | None, message: NestedCalled) 
     """Return why a body cannot make a nested call, or None."""
     if message.parent in builder.tasks:
         return OF_A_TASK
-    lives = (
-        parent is not None
-        and parent.at is _BODY
-        and parent.attempts == message.attempt
-        and parent.parent is None
-        and parent.child_run is None  # the body of such a call is a run
-    )
-    if not lives or builder.row.position is not TOOLS:
+    if parent is None or builder.row.position is not TOOLS:
         return GONE
     nested_calls = builder.calls.nested
     if (nested_calls & builder.calls.open).bit_count() >= MAX_OPEN:

@@ -16,12 +16,13 @@ from ..contract.ids import fingerprint, phase_error_id
 from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.phases import TOOLS, Phase, RunPosition
 from ..contract.rows import CallRow
-from .budgets import spend
+from .budgets import spend_all
 from .effects import RunPhase
 from .gates import gate_answered, tool_disabled
 from .guardrails import refuse_call
 from .inputs import CallEdit, PhaseDone
 from .judging import wait_with
+from .nested import MAX_NAMES
 from .run_tickets import open_run_ticket
 from .state import StepBuilder
 from .steps import AFTER_HOOKS, continue_run
@@ -50,6 +51,8 @@ def phase_done(builder: StepBuilder, message: PhaseDone) -> None:
         )  # none of the call's code is in flight now
     if message.failure is not None:
         fail(builder, "plugin_error", message.failure, error_id=_error_id(builder, message))
+    elif message.unavailable is not None:
+        fail(builder, "runtime_unavailable", message.unavailable, error_id=_error_id(builder, message))
     elif message.end is not None:
         _end_asked(builder, message.end)
     elif call is not None:
@@ -86,9 +89,7 @@ def _accepted(builder: StepBuilder, message: PhaseDone, call: CallRow | None) ->
         expected = builder.row.position is TOOLS and call is not None and call.position.phase is message.phase
     if not expected or message.step != builder.row.step:
         return False
-    for spending in message.spent:
-        spend(builder, spending.usage, spending.model)
-        builder.emit("run.usage.spent", ev.UsageSpent(by=spending.by, usage=spending.usage))
+    spend_all(builder, message.spent)
     builder.remember_reducers(message.keys)
     if message.batch is not None and builder.merge(message.batch, message.phase.value) is not None:
         builder.do(RunPhase(phase=message.phase, step=message.step, call_id=message.call_id, state=builder.snapshot))
@@ -99,6 +100,11 @@ def _accepted(builder: StepBuilder, message: PhaseDone, call: CallRow | None) ->
     for reason, detail in reports:
         event = ev.RunDegraded(reason=reason, detail=detail, error_id=_error_id(builder, message))
         builder.emit("run.degraded", event)
+    for fault in message.toolset_faults:
+        if fault.mark not in builder.row.toolset_faults and len(builder.row.toolset_faults) < MAX_NAMES:
+            builder.row.toolset_faults += (fault.mark,)
+            event = ev.RunDegraded(reason=fault.reason, detail=fault.detail, error_id=_error_id(builder, message))
+            builder.emit("run.degraded", event)
     for one in message.overruled if message.call_id is not None else ():
         overruling = ev.GateOverruled(call_id=message.call_id or "", plugin=one.plugin, verdict=one.verdict, by=one.by)
         builder.emit("run.gate.overruled", overruling)
@@ -147,7 +153,7 @@ def _call_phase_done(builder: StepBuilder, call: CallRow, message: PhaseDone) ->
         case CallPosition.GATING if message.disabled:
             tool_disabled(builder, call)
         case CallPosition.GATING:
-            gate_answered(builder, call, message.verdict, message.revision)
+            gate_answered(builder, call, message.verdict, message.revision, message.allowed)
         case CallPosition.BEFORE:
             start_body(builder, call)
         case _:

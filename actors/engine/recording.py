@@ -30,7 +30,8 @@ from ..contract.rows import RunRow
 from ..contract.spec import AgentSpec
 from ..contract.state import Keys, KeySpec, StateWrite
 from ..state.snapshot import StateSnapshot
-from .inputs import CallReturned, Input, PhaseDone
+from .body_inputs import CallReturned
+from .inputs import Input, PhaseDone
 from .state import RunState, stored
 from .step_calls import StepCalls
 from .tasks import newest_input

@@ -26,8 +26,9 @@ from .gates import ask_gates
 from .inputs import Activate
 from .judging import ask_guardrails
 from .lost_questions import withdraw_lost
+from .preparing import admit, prepare
 from .state import StepBuilder, held_at_start, milliseconds
-from .steps import admit, arrive, continue_run, run_hooks
+from .steps import arrive, continue_run, run_hooks
 from .tasks import recover_tasks
 from .termination import lose_bodies, run_end, stop_work
 from .tickets import ask_afresh, open_ticket
@@ -97,6 +98,8 @@ def recover(builder: StepBuilder) -> None:
         return
     ask_guardrails(builder)
     match builder.row.position:
+        case RunPosition.PREPARING:
+            prepare(builder)
         case RunPosition.TASKS:
             continue_run(builder)
         case RunPosition.INFERENCE:

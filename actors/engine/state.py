@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..contract import events as ev
+from ..contract.artifacts import Artifact, without_bytes
 from ..contract.calls import CallPosition, check_move
 from ..contract.catalogue import LIFECYCLE_EVENT
 from ..contract.commits import Commit, EventDraft
@@ -38,6 +39,7 @@ from .effects import ComparableError, Effect, ReportFailure
 from .step_calls import NO_CALLS, StepCalls
 
 _RUNNING: Final = Stage.RUNNING
+_PREPARING: Final = RunPosition.PREPARING
 _ACTIVE: Final = frozenset(stage for stage, status in STATUS.items() if status is RunStatus.RUNNING)
 """The stages whose time counts as active."""
 ENGINE = "engine"
@@ -90,6 +92,11 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """When time ends the run; None if there is no deadline, or the run is already ending."""
         return None if self.row.position.rule.leaving else self.info.deadline
 
+    def acting(self, spec: AgentSpec) -> AgentSpec:
+        """Return the spec of the active agent, with the offered tools of the step, from that of the run."""
+        acting = spec if self.row.agent is None else spec.acting(self.row.agent)
+        return self.calls.joined(acting) if self.calls.all else acting
+
     @classmethod
     def from_record(cls, record: RunRecord) -> RunState:
         """Return the state of a stored run; the next input is `Activate`."""
@@ -117,13 +124,13 @@ class StepBuilder:
         mode: its execution mode.
         row, counters: mutable copies of the run row and its counters; handlers set their fields.
         calls, call_ids, snapshot, keys: of the next `RunState`. Calls are changed by `put` only.
-        phase_open: the hooks of the run's position were asked and have not answered.
+        phase_open: the hooks of the run's position, or what prepares the run, were asked and have not answered.
         do: appends an effect.
         changed: a change must be written that no event and no other row shows.
         waiting_calls: calls that have come to wait for a decision, or for which one came early, in this input.
         followed: other inputs wait behind this one, and must be taken before the run ends.
         events, effects, tickets, messages: of this input, in order.
-        parts: The parts of this input, with their bytes.
+        parts: The parts and artifacts of this input, with their bytes.
         tasks: the live background tasks by id, in the order of their starts; `build` writes them into the row.
     """
 
@@ -147,7 +154,7 @@ class StepBuilder:
     do: Callable[[Effect], None]
     tickets: list[Ticket]
     messages: list[Message]
-    parts: tuple[Part, ...]
+    parts: tuple[Part | Artifact, ...]
     tasks: dict[str, TaskRow]
     _own: StepCalls | None
     _changed_calls: dict[str, CallRow]
@@ -158,7 +165,10 @@ class StepBuilder:
         self.mode = MODES[execution] if isinstance(execution, str) else execution
         self.row, self.counters = opened(RunFields, state.row), opened(CounterFields, state.row.counters)
         self.calls, self.call_ids = state.calls, state.call_ids
-        self.phase_open = state.row.position.rule.hooks in spec.hooked and not held_at_start(state.row)
+        position = state.row.position
+        self.phase_open = (
+            position.rule.hooks in spec.hooked and not held_at_start(state.row)
+        ) or position is _PREPARING
         self.snapshot, self.keys = state.snapshot, state.keys
         self.changed = self.followed = False
         self.events, self.effects, self.tickets, self.messages, self.waiting_calls = [], [], [], [], []
@@ -207,6 +217,12 @@ class StepBuilder:
         """Let the bytes of parts join the thread with the commit. Returns the parts as rows hold them."""
         self.parts += tuple(part for part in parts if part.data is not None)
         return light(parts)
+
+    def publish(self, artifact: Artifact) -> Artifact:
+        """Let the bytes of an artifact become durable with the commit. Returns the artifact as rows hold it."""
+        if artifact.data is not None:
+            self.parts += (artifact,)
+        return without_bytes(artifact)
 
     def remember_reducers(self, keys: Keys) -> None:
         """Keep the reducers of written keys that the agent does not declare."""

@@ -18,8 +18,8 @@ from ..contract.spec import HANDOFF
 from ..contract.state import Batch
 from ..contract.tasks import TaskRow
 from ..state.snapshot import WriteConflict
+from .body_inputs import CallReturned
 from .handoffs import hand_over
-from .inputs import CallReturned
 from .state import StepBuilder
 from .step_calls import BATCH
 from .tickets import close_call

@@ -29,7 +29,7 @@ from ..contract.calls import CallPosition
 from ..contract.decisions import Ticket, supplies_result
 from ..contract.lifecycle import APPLYING_EFFECTS
 from ..contract.rows import CallRow
-from ..contract.spec import HANDOFF, ToolSpec
+from ..contract.spec import HANDOFF, AgentSpec, OfferedTool, ToolSpec
 
 _POSITIONS: Final = len(CallPosition)
 BEGUN: Final = 1 << _POSITIONS
@@ -78,6 +78,7 @@ def places(marks: int) -> tuple[int, ...]:
 
 _NO_ROWS: Final[Map[str, CallRow]] = Map()
 _NO_TICKETS: Final[Map[str, str]] = Map()
+_NO_TOOLS: Final[Map[str, OfferedTool]] = Map()
 
 
 class StepCalls(Mapping[str, CallRow]):
@@ -95,8 +96,10 @@ class StepCalls(Mapping[str, CallRow]):
     __slots__ = (
         "_concurrency",
         "_ids",
+        "_joined",
         "_newest",
         "_numbers",
+        "_offered",
         "_sets",
         "_shared",
         "_tickets",
@@ -118,6 +121,8 @@ class StepCalls(Mapping[str, CallRow]):
         self._sets = [0] * _SETS
         self._timers: list[tuple[datetime, int]] = []
         self._concurrency: tuple[Mapping[str, ToolSpec], int, int] | None = None
+        self._offered: Map[str, OfferedTool] = _NO_TOOLS
+        self._joined: tuple[AgentSpec, AgentSpec] | None = None
         self._shared = False
         self.all = self.open = self.handoffs = self.applying = self.nested = self.present = 0
         self._newest: tuple[CallRow | None, int] = (None, 0)
@@ -134,7 +139,7 @@ class StepCalls(Mapping[str, CallRow]):
         copy._ids, copy._numbers, copy._shared = self._ids, self._numbers, True
         copy.handoffs, copy.applying, copy.nested = self.handoffs, self.applying, self.nested
         copy.all, copy.open, copy.present, copy._newest = self.all, self.open, self.present, self._newest
-        copy._concurrency = self._concurrency
+        copy._concurrency, copy._offered, copy._joined = self._concurrency, self._offered, self._joined
         return copy
 
     # --- the mapping -------------------------------------------------------------------------------------------------
@@ -186,11 +191,8 @@ class StepCalls(Mapping[str, CallRow]):
                 if not sets[place]:
                     self.present ^= 1 << place
         self.open = self.all & ~sets[_SETTLED]
-        if call.ticket is not None and (old is None or call.ticket is not old.ticket):
-            self._note_ticket(call, call.ticket)
-        if call.mirrors and (old is None or call.mirrors is not old.mirrors):
-            for mirror in call.mirrors:
-                self._tickets = self._tickets.set(mirror.ticket.ticket_id, call_id)
+        if call.ticket is not None or call.mirrors or call.offered is not None:
+            self._note_parts(call, old)
         while self._timers and self._timed(self._timers[0]) is None:
             self._timers.pop(0)
 
@@ -210,18 +212,34 @@ class StepCalls(Mapping[str, CallRow]):
             self.nested |= bit
         self._concurrency = None
 
+    def joined(self, spec: AgentSpec) -> AgentSpec:
+        """Return the spec of the agent with the offered tools of these calls; made once for a step."""
+        if not self._offered:
+            return spec
+        if self._joined is None or self._joined[0] is not spec:
+            self._joined = spec, spec.offering({name: tool.spec for name, tool in self._offered.items()})
+        return self._joined[1]
+
     # --- tickets -----------------------------------------------------------------------------------------------------
 
-    def _note_ticket(self, call: CallRow, ticket: Ticket) -> None:
-        if self._tickets.get(ticket.ticket_id) is None:
-            self._tickets = self._tickets.set(ticket.ticket_id, call.call_id)
-            if ticket.replaces is not None:
-                self._tickets = self._tickets.set(ticket.replaces, call.call_id)
-        if ticket.expires_at is not None and ticket.status == "open":
-            timer = ticket.expires_at, self._numbers[call.call_id]
-            place = bisect_left(self._timers, timer)
-            if self._timers[place : place + 1] != [timer]:  # an earlier ticket of the call may have left it
-                self._timers.insert(place, timer)
+    def _note_parts(self, call: CallRow, old: CallRow | None) -> None:
+        """Note a new ticket, new mirrors, and the tool of a toolset."""
+        ticket = call.ticket
+        if ticket is not None and (old is None or ticket is not old.ticket):
+            if self._tickets.get(ticket.ticket_id) is None:
+                self._tickets = self._tickets.set(ticket.ticket_id, call.call_id)
+                if ticket.replaces is not None:
+                    self._tickets = self._tickets.set(ticket.replaces, call.call_id)
+            if ticket.expires_at is not None and ticket.status == "open":
+                timer = ticket.expires_at, self._numbers[call.call_id]
+                place = bisect_left(self._timers, timer)
+                if self._timers[place : place + 1] != [timer]:  # an earlier ticket of the call may have left it
+                    self._timers.insert(place, timer)
+        if call.mirrors and (old is None or call.mirrors is not old.mirrors):
+            for mirror in call.mirrors:
+                self._tickets = self._tickets.set(mirror.ticket.ticket_id, call.call_id)
+        if call.offered is not None and (old is None or call.offered is not old.offered):
+            self._offered, self._joined = self._offered.set(call.tool, call.offered), None
 
     def _timed(self, timer: tuple[datetime, int]) -> Ticket | None:
         """Return the ticket of a timer; None if it was closed, or is another one now."""

@@ -20,9 +20,9 @@ from ..contract.calls import CallStatus
 from ..contract.codec import failure_text
 from ..contract.facts import FinalOutput
 from ..contract.ids import content_digest
-from ..contract.lifecycle import NEEDS_APPROVAL, PLANNED, Stage, Termination, TerminationKind
+from ..contract.lifecycle import NEEDS_APPROVAL, Termination, TerminationKind
 from ..contract.messages import Message, Producer
-from ..contract.phases import ADMISSION, BEFORE_INFERENCE, STEP_END, STEP_START, TASKS, TOOLS, RunPosition
+from ..contract.phases import BEFORE_INFERENCE, STEP_END, STEP_START, TASKS, TOOLS, RunPosition
 from ..contract.rows import Handover
 from ..contract.spec import HANDOFF
 from ..contract.stop import (
@@ -34,32 +34,17 @@ from ..contract.stop import (
     Timeout,
     TokenBudget,
 )
-from ..state.snapshot import StateSnapshot
 from .asking import ask_model
 from .calls import advance_calls
 from .decisions import cancelled
 from .effects import RunPhase
 from .handoffs import active_agent, announce_handoff, take_over
 from .inference import confirm_message
-from .inputs import Admit
 from .judging import blocks, judge_output, open_input
 from .next_step import Interruption, NextStep, RunAgain, ToolUseFailed, ToolUseInvalid, choose_next
 from .run_tickets import open_pause, rest
 from .state import StepBuilder
 from .termination import append_input, append_step, end, fail, fail_by_tool_use, terminal
-
-
-def admit(builder: StepBuilder, message: Admit | None = None) -> None:
-    """Let the run work: planned -> accepted -> preparing -> running, then run_start."""
-    if builder.row.position is not ADMISSION or builder.row.stage is not PLANNED:
-        return
-    if message is not None and message.state is not None:
-        builder.snapshot = StateSnapshot.restored(builder.snapshot.revision, message.state)
-    builder.move(Stage.ACCEPTED)
-    builder.move(Stage.PREPARING)
-    builder.move(Stage.RUNNING)
-    builder.row.hooks_started = True
-    arrive(builder, RunPosition.RUN_START)
 
 
 def arrive(builder: StepBuilder, position: RunPosition) -> None:

@@ -14,10 +14,7 @@ from ..contract.ids import task_id
 from ..contract.rows import CallRow
 from ..contract.spec import AgentSpec
 from ..contract.tasks import TaskRow, shown_tasks
-from .denials import doubted
-from .effects import AnswerBody, CancelTask
-from .guardrails import refuse_task_result
-from .inputs import (
+from .body_inputs import (
     CallPrinted,
     CallProgressed,
     CallRaised,
@@ -30,10 +27,14 @@ from .inputs import (
     TasksAsked,
     TaskStopped,
 )
+from .budgets import spend_all
+from .denials import doubted
+from .effects import AnswerBody, CancelTask
+from .guardrails import refuse_task_result
 from .state import StepBuilder
 from .state_merge import task_wrote
 from .tasks import STOPPED, cut_task, finish_task, no_room, put_task, start_task
-from .termination import fail
+from .termination import TOOL_ERROR, fail
 from .tool_bodies import of_bug
 
 SUSPENDED_TEXT = (
@@ -51,6 +52,8 @@ def task_said(
     if task.attempts != message.attempt:
         return
     name, attempt = task.task_id, task.attempts
+    if not isinstance(message, CallProgressed | CallPrinted):
+        spend_all(builder, message.usage, task.call_id)
     match message:
         case CallProgressed():
             builder.emit(
@@ -76,7 +79,7 @@ def task_said(
             finish_task(builder, task, "failed", shown=text, code=message.code, error_id=bug)
             # the task was being cancelled: its failure must not end the run
             if message.fatal and task.status != "cancelling":
-                fail(builder, "tool_error", f"{task.tool}: {message.shown}", error_id=bug)
+                fail(builder, message.run_code or TOOL_ERROR, f"{task.tool}: {message.shown}", error_id=bug)
 
 
 def desk_asked(builder: StepBuilder, message: SpawnAsked | CancelAsked | TasksAsked | TaskStopped) -> None:

@@ -31,6 +31,7 @@ from .inputs import Unfinished
 from .judging import judge_output, must_judge
 from .mirrors import adopt_mirrors, withdraw_mirrors
 from .nested import OWNER_LOST, end_nested
+from .reports import discard_spoken
 from .run_tickets import close_run_ticket
 from .state import ENGINE, StepBuilder
 from .state_merge import merge_pending
@@ -39,6 +40,8 @@ from .tickets import close_call, withdraw
 
 PARENT_ENDED = "its parent run ends"
 """Why a child run is cancelled; the parent's own reason is in the parent's log."""
+TOOL_ERROR: Final = "tool_error"
+"""Code of a run that a failed call ends, unless the failure names another one."""
 CANCELLED_TEXT = "This call was cancelled before it finished."
 LATE = Termination(kind=TerminationKind.ERROR, code="run_timeout", detail="the run's deadline passed")
 """The end of a run whose deadline has passed."""
@@ -50,22 +53,29 @@ def fail(builder: StepBuilder, code: str, detail: str, *, error_id: str | None =
     end(builder, Termination(kind=TerminationKind.ERROR, code=code, detail=detail, error_id=error_id))
 
 
-def fail_by_call(builder: StepBuilder, call: CallRow, text: str, *, error_id: str | None = None) -> None:
+def fail_by_call(
+    builder: StepBuilder, call: CallRow, text: str, *, code: str | None = None, error_id: str | None = None
+) -> None:
     """End the run because a call failed. Of several such failures the first in the model's order is the reason.
 
     The others are found while the work stops: siblings are cancelled by the first failure in time, and one of them may
-    fail for another reason until it has ended.
+    fail for another reason until it has ended. `code`: a code of `FAILURES`; None: tool_error.
     """
     detail, ending = f"{call.tool}: {text}", builder.row.termination
     if builder.row.position is RunPosition.STOPPING and ending is not None and ending.call_id is not None:
         first_call = builder.calls.get(ending.call_id)
         if first_call is None or first_call.index <= call.index:
             return
-        builder.row.termination = replace(ending, detail=detail, error_id=error_id, call_id=call.call_id)
+        reason = replace(ending, code=code or TOOL_ERROR, detail=detail, error_id=error_id, call_id=call.call_id)
+        builder.row.termination = reason
         builder.changed = True
         return
     reason = Termination(
-        kind=TerminationKind.ERROR, code="tool_error", detail=detail, error_id=error_id, call_id=call.call_id
+        kind=TerminationKind.ERROR,
+        code=code or TOOL_ERROR,
+        detail=detail,
+        error_id=error_id,
+        call_id=call.call_id,
     )
     end(builder, reason)
 
@@ -159,7 +169,7 @@ def lose_bodies(builder: StepBuilder) -> None:
     adopt_mirrors(builder)
     end_nested(builder, None, f"{OWNER_LOST}: the process of the call that made it has ended", code=OWNER_LOST)
     for call in builder.calls.each(builder.calls.marked(CallPosition.BODY.mark)):
-        _lose_call(builder, "process", call)
+        _lose_call(builder, "process", discard_spoken(builder, call, "the process of its body has ended"))
     for task in tuple(builder.tasks.values()):
         _lose_task(builder, "process", task)
 
@@ -205,7 +215,8 @@ def settle(builder: StepBuilder) -> None:
         if call.doubt:  # its body has not reported an outcome
             builder.row.unknown += (call.call_id,)
         code = "outcome_unknown" if call.doubt else "cancelled"
-        row, text = withdraw(builder, call, by=by, reason=why), doubted(CANCELLED_TEXT, call.doubt)
+        row = discard_spoken(builder, withdraw(builder, call, by=by, reason=why), why)
+        text = doubted(CANCELLED_TEXT, call.doubt)
         close_call(builder, row, CallStatus.CANCELLED, result=None, shown=text, code=code)
     end_tasks(builder, "It was cancelled: the run ended.")
     for ticket in builder.row.run_tickets:

@@ -18,8 +18,10 @@ from ..contract.decisions import SetResult, Suspend, Ticket
 from ..contract.envelope import timestamp
 from ..contract.excerpt import Large
 from ..contract.facts import NestedAnswer
+from ..contract.ids import fingerprint as fingerprint_of
 from ..contract.phases import TOOLS, Phase
 from ..contract.rows import CallRow
+from .body_inputs import CallSuspended
 from .effects import AnswerBody, ParkCall, ReleaseCall, RunPhase
 from .state import ENGINE, StepBuilder, milliseconds
 
@@ -55,6 +57,19 @@ def ask_afresh(builder: StepBuilder, call: CallRow, ticket: Ticket, reason: str)
     builder.waiting_calls.append(call.call_id)
     builder.do(ParkCall(call_id=call.call_id, ticket=new))
     return call
+
+
+def ask_for_body(builder: StepBuilder, call: CallRow, message: CallSuspended) -> None:
+    """Ask people the question of a body; or, before the body, about the tool of a toolset that is another one now."""
+    tool = message.offered
+    if tool is None:
+        open_ticket(builder, builder.put(call, body_question=True), message.suspend)
+        return
+    text = f"the tool {call.tool} of {call.call_id} was {call.definition} when called, and is {tool.definition} now"
+    builder.emit("run.degraded", ev.RunDegraded(reason="tool_changed", detail=text))
+    mark = fingerprint_of(builder.spec.key, call.tool, call.arguments, tool.definition)
+    facts: dict[str, Any] = {"offered": tool, "definition": tool.definition, "fingerprint": mark}
+    open_ticket(builder, builder.put(call, **facts, decision=None, body_question=False), message.suspend)
 
 
 def new_ticket(

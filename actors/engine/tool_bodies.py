@@ -18,20 +18,21 @@ from ..contract.ids import body_error_id, child_run_id
 from ..contract.phases import TOOLS, Phase
 from ..contract.rows import CallRow
 from ..contract.spec import ExecutionMode, ToolSpec
-from .budgets import may_begin_body
+from .body_inputs import CallPrinted, CallProgressed, CallRaised, CallReturned, CallSuspended, FromBody, ResultRefused
+from .budgets import may_begin_body, spend_all
 from .denials import doubted
 from .effects import RunPhase, StartCall
 from .gates import ask_gates, asks_gates
 from .guardrails import refuse_result
 from .handoffs import begin_handoff, carry_out, without_handoffs
-from .inputs import CallPrinted, CallProgressed, CallRaised, CallReturned, CallSuspended, FromBody, ResultRefused
 from .nested import begin_nested, parent_said
+from .reports import discard_spoken
 from .state import StepBuilder
 from .state_merge import returned
 from .step_calls import ALONE, BEGUN, PROVISIONAL, RESUMED, StepCalls
 from .tasks import call_in_background
 from .termination import fail_by_call
-from .tickets import close_call, open_ticket
+from .tickets import ask_for_body, close_call
 
 _GATING: Final = CallPosition.GATING
 _ALLOWED: Final = CallPosition.ALLOWED
@@ -175,6 +176,8 @@ def start_body(builder: StepBuilder, call: CallRow) -> None:
             decision=call.body_decision,
             state=builder.snapshot,
             child_run=call.child_run,
+            memo=call.memo,
+            offered=call.offered,
             # a child run must not exist for a call that is not stored
             durable=tool is None or not tool.replay_safe or call.ticket is not None or call.child_run is not None,
         )
@@ -196,6 +199,9 @@ def of_bug(builder: StepBuilder, message: CallRaised) -> str | None:
 def body_said(builder: StepBuilder, call: CallRow, message: FromBody) -> None:
     """Handle an input of a call's newest body. The nested calls of a body that has ended end first."""
     parent_said(builder, message)
+    if not isinstance(message, CallProgressed | CallPrinted):
+        spend_all(builder, message.usage, call.call_id)
+        call = discard_spoken(builder, call)
     match message:
         case CallReturned():
             returned(builder, call, message)
@@ -213,7 +219,7 @@ def body_said(builder: StepBuilder, call: CallRow, message: FromBody) -> None:
             )
         case CallSuspended():
             if builder.row.position is TOOLS:
-                open_ticket(builder, builder.put(call, body_question=True), message.suspend)
+                ask_for_body(builder, call, message)
         case ResultRefused():
             refuse_result(builder, call, message)
         case CallRaised():
@@ -223,4 +229,4 @@ def body_said(builder: StepBuilder, call: CallRow, message: FromBody) -> None:
             )  # the body may still run and act
             close_call(builder, call, CallStatus.FAILED, result=None, shown=text, code=message.code, error_id=name)
             if message.fatal:
-                fail_by_call(builder, call, message.shown, error_id=name)
+                fail_by_call(builder, call, message.shown, code=message.run_code, error_id=name)

@@ -16,8 +16,8 @@ import msgspec
 from greenroom.supervision.border import Raised, capture
 
 from ..contract.codec import SchemaError, message_of, normalise
-from ..contract.dropped_constraints import dropped_constraint
-from ..contract.json_schema import schema_faults, unusable_schema
+from ..contract.json_schema.dropped_constraints import dropped_constraint
+from ..contract.json_schema.faults import schema_faults, unusable_schema
 from ..contract.plain import JSONObject
 from ..errors import AgentDefinitionError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol, cast
 
 from ..contract.codec import shortened
 from ..contract.decisions import Allow, Deny, Suspend, Verdict
@@ -15,6 +15,8 @@ from ..errors import UsageError
 from ..plugins.contexts import GateContext
 from ..plugins.plugin import Plugin
 from ..workspaces.withheld import SECRETS, SETTINGS, Withheld
+from ..workspaces.workspace import WorkspaceRule
+from ..workspaces.worktree import Worktree
 from .judgement import Judgement, RuleLayer, judge, with_remembered
 from .remembered import PERMISSION, RememberedRule
 from .rule_files import FILE_LIMIT, rules_of
@@ -40,11 +42,15 @@ class Permission(Plugin):
     Of the matching rules deny counts before ask, and ask before allow; without a matching rule the default of the
     call's effect counts. A call that a person has approved is not asked about again, but a deny rule still refuses it.
 
+    In a run that works in a workspace, its worktree says which paths are inside, what is withheld, and what the rules
+    of the workspace are (`gr.ext.Workspace(rules=...)`); of both layers the stricter verdict counts.
+
     Args:
         rules: The rules of the agent.
-        root: The absolute path of the folder that the agent works in; None: no path counts as inside.
-        workspace_rules: The rules of that folder; of both layers the stricter verdict counts.
-        withheld: Names of files that no call may touch, as patterns.
+        root: For runs without a workspace, the absolute path of the folder that the agent works in; None: no path
+            counts as inside.
+        workspace_rules: The rules of that folder.
+        withheld: Names of files in it that no call may touch, as patterns.
         memory: Where remembered rules are kept; None: none are.
 
     Raises:
@@ -62,10 +68,9 @@ class Permission(Plugin):
         withheld: Iterable[str] = SECRETS + SETTINGS,
         memory: RuleMemory | None = None,
     ) -> None:
-        self._layers = (
-            RuleLayer("workspace", check_rules(workspace_rules, "Permission(workspace_rules=)")),
-            RuleLayer("agent", check_rules(rules, "Permission(rules)")),
-        )
+        self._agent_layer = RuleLayer("agent", check_rules(rules, "Permission(rules)"))
+        self._workspace_layer = RuleLayer("workspace", check_rules(workspace_rules, "Permission(workspace_rules=)"))
+        self._layers_of_workspaces: dict[int, RuleLayer] = {}
         folder = None if root is None else os.fspath(root)
         if folder is not None and not os.path.isabs(folder):
             raise UsageError(f"Permission(root={folder!r:.200}): give an absolute path, as Path(...).resolve()")
@@ -73,9 +78,11 @@ class Permission(Plugin):
         self._memory = memory
 
     def __repr__(self) -> str:
-        return f"Permission({sum(len(layer.rules) for layer in self._layers)} rules)"
+        return f"Permission({len(self._agent_layer.rules) + len(self._workspace_layer.rules)} rules)"
 
-    def explain(self, call: CallFacts, remembered: Iterable[RememberedRule] = ()) -> Judgement:
+    def explain(
+        self, call: CallFacts, remembered: Iterable[RememberedRule] = (), *, workspace: object = None
+    ) -> Judgement:
         """Return the judgement about a call: the verdict, each matching rule with its layer, and the default.
 
         Pure: no ticket, no store. `str` of the judgement is one line for each rule.
@@ -83,17 +90,32 @@ class Permission(Plugin):
         Args:
             call: The call; `gr.CallFacts(call_id="", tool=..., arguments=..., effect=...)` makes one.
             remembered: The remembered rules that may apply.
+            workspace: What the run works in, `ctx.workspace` of gates; anything but a `Worktree` counts as None.
         """
-        arguments = call.arguments
-        judgement = judge(subject_of(call.tool, call.effect, arguments, self._ground), self._layers)
+        arguments, ground, layer = call.arguments, self._ground, self._workspace_layer
+        if isinstance(workspace, Worktree):
+            ground = Ground(root=str(workspace.path), withheld=workspace.withheld)
+            layer = self._layer_of(workspace.rules or ())
+        judgement = judge(subject_of(call.tool, call.effect, arguments, ground), (layer, self._agent_layer))
         return with_remembered(judgement, remembered, arguments)
+
+    def _layer_of(self, rules: tuple[WorkspaceRule, ...]) -> RuleLayer:
+        """Return the compiled rules of a workspace; a layer keeps its rules, so that their identity stays theirs."""
+        layer = self._layers_of_workspaces.get(id(rules))
+        if layer is None:
+            layer = RuleLayer("workspace", cast("tuple[Rule, ...]", rules))
+            self._layers_of_workspaces[id(rules)] = layer
+        return layer
 
     async def tool_gate(self, ctx: GateContext[Any]) -> Verdict | None:
         """Judge the call."""
-        judgement = self.explain(ctx.call)
+        judgement = self.explain(ctx.call, workspace=ctx.workspace)
         if judgement.may_remember and self._memory is not None:
-            holders = (f"run:{ctx.run_id}", f"thread:{ctx.thread_id}")
-            judgement = self.explain(ctx.call, await self._memory.remembered(holders))
+            holders = [f"run:{ctx.run_id}", f"thread:{ctx.thread_id}"]
+            if isinstance(ctx.workspace, Worktree):
+                holders.append(f"workspace:{ctx.workspace.name}")
+            remembered = await self._memory.remembered(holders)
+            judgement = self.explain(ctx.call, remembered, workspace=ctx.workspace)
         match judgement.verdict:
             case "allow":
                 return Allow()
@@ -149,11 +171,11 @@ def _question(judgement: Judgement, call: CallFacts) -> Suspend:
         ],
         "default": judgement.default,
     }
-    asked = {name: value for name, value in facts.items() if value}
+    known_facts = {name: value for name, value in facts.items() if value}
     return Suspend(
         reason="tool_permission",
         message=_message(judgement),
-        parameters={PERMISSION: {"effect": call.effect, "remember": judgement.may_remember, **asked}},
+        parameters={PERMISSION: {"effect": call.effect, "remember": judgement.may_remember, **known_facts}},
         reviewers=next((tuple(rule.reviewers) for rule in rules if rule.reviewers), ()),
         expires_after=min(expires, default=None),
     )

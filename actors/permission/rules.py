@@ -11,6 +11,7 @@ from greenroom.supervision.fields import did_you_mean
 
 from ..errors import UsageError
 from ..options import checks_fields, unknown_value
+from ..workspaces.workspace import WorkspaceRule
 from .matchers import FIELDS, Condition, Matcher, condition_of
 
 RuleVerdict = Literal["deny", "ask", "allow"]
@@ -63,7 +64,7 @@ def _names(value: object) -> tuple[str, ...] | None:
 
 @checks_fields(UsageError)
 @attrs.frozen
-class Rule:
+class Rule(WorkspaceRule):
     """A rule of permission. All conditions that it names must hold; a rule without conditions holds for every call.
 
     A matcher is a text (exact), `{"glob": "src/**"}` (`*` stops at a slash, `**` does not; without a slash the name of

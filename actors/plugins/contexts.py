@@ -44,6 +44,7 @@ class PhaseContext(Generic[Deps_co]):
         run_id, thread_id, agent, by, step: the place: `agent` is its key, `by` the principal that started the run.
         deps: the dependencies of the run.
         state: the state keys, read only; in a test, a `gr.WritableState` with values.
+        workspace: what the run works in, such as a `gr.ext.Worktree`; None for a run without a workspace.
         usage: The usage of the run so far: model requests, tokens (input, output, cached, reasoning).
         text: the newest answer of the model, if any (from after_inference on, the answer of this step).
         calls: The calls of this step, in the model's order; made when it is read.
@@ -61,6 +62,7 @@ class PhaseContext(Generic[Deps_co]):
     step: int = 0
     deps: Deps_co = attrs.field(default=None)
     state: State = attrs.field(factory=State, validator=check_state)
+    workspace: Any = attrs.field(default=None)
     usage: Usage = attrs.field(factory=Usage)
     text: str | None = None
     _calls: tuple[CallFacts, ...] | Callable[[], tuple[CallFacts, ...]] = attrs.field(default=(), repr=False)

@@ -20,10 +20,11 @@ from ..contract.rows import RunInfo, RunOutline
 from ..contract.secrets.redaction import Redactor
 from ..contract.spec import AgentSpec
 from ..contract.stepwise import Steps
+from ..engine.body_inputs import CallReturned
 from ..engine.effects import Effect
 from ..engine.forced_end import forced_commit
 from ..engine.initial_row import created
-from ..engine.inputs import CallReturned, Input, PhaseDone
+from ..engine.inputs import Input, PhaseDone
 from ..engine.machine import step
 from ..engine.recording import (
     ClockJump,

@@ -13,6 +13,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from ..contract.artifacts import Artifact
 from ..contract.calls import CallStatus
 from ..contract.codec import normalise
 from ..contract.decisions import Action, Decision, Suspend
@@ -23,12 +24,22 @@ from ..contract.plain import JSONObject
 from ..contract.sizes import VALUE_LIMIT, TooLarge, measured
 from ..contract.spec import HANDOFF
 from ..contract.tasks import TaskView
-from ..engine.inputs import CancelAsked, Input, NestedCalled, NestedDropped, NestedEnded, SpawnAsked, TasksAsked
+from ..engine.body_inputs import (
+    CancelAsked,
+    NestedCalled,
+    NestedDropped,
+    NestedEnded,
+    PublishAsked,
+    SpawnAsked,
+    TasksAsked,
+)
+from ..engine.inputs import Input
 from ..errors import ToolError
 from ..services.children import Children
 from ..services.delta_buffers import DeltaBuffers, pieces
 from ..services.sanitize import InvalidValue, object_of, suspend_of, text_of
 from ..state.values import copied_decision
+from .masking import Mask, masked_artifact
 from .results import count_among_results
 
 LONGEST_TOOL: Final = 200
@@ -42,9 +53,10 @@ _MARK: Final = 16
 class BodyPort:
     """The requests of one attempt of a body to its run, and the reports of the attempt."""
 
-    def __init__(self, children: Children, spawner: str, attempt: int, step: int) -> None:
-        """`spawner`: the call or task that the attempt belongs to; `step`: the run's step."""
+    def __init__(self, children: Children, spawner: str, attempt: int, step: int, *, mask: Mask) -> None:
+        """`spawner`: the call or task that the attempt belongs to; `step`: the run's step; `mask`: hides secrets."""
         self._children, self._spawner, self._attempt, self._step = children, spawner, attempt, step
+        self._mask = mask
         self._spawn_counts: dict[str, int] = {}
         self._unread: dict[str, list[int]] = {}  # spawns whose answer was cancelled: their numbers are used again
 
@@ -72,6 +84,24 @@ class BodyPort:
         """Do the same as `progress`, without an await."""
         self._streams.tell(fraction, text)
         self._children.nudge()
+
+    # --- artifacts ---------------------------------------------------------------------------------------------------
+
+    async def publish(self, artifact: Artifact) -> Artifact:
+        """Publish an artifact, with secrets masked in its text; returns the facts when the bytes are durable.
+
+        Cancellation: the artifact may be published; the same artifact again is published once.
+
+        Raises:
+            ToolError: the run has no room for it, or does not wait for this call any more.
+        """
+        clean = await masked_artifact(artifact, self._mask)
+
+        def question(number: int) -> Input:
+            return PublishAsked(ask=number, call_id=self._spawner, attempt=self._attempt, artifact=clean)
+
+        artifact_in_store: Artifact = await self._children.questions.ask(question)
+        return artifact_in_store
 
     # --- nested calls ------------------------------------------------------------------------------------------------
 

@@ -30,12 +30,14 @@ from ..contract.facts import CallFacts
 from ..contract.ids import body_error_id
 from ..contract.parts import InvalidPart
 from ..contract.phases import Phase
-from ..contract.plain import JSONValue
-from ..contract.rows import CallRow, RunInfo, RunRow
+from ..contract.plain import JSONObject, JSONValue
+from ..contract.rows import CallRow, RunRow
 from ..contract.sizes import TooLarge
+from ..contract.spec import OfferedTool
 from ..contract.state import Keys
+from ..engine.body_inputs import CallRaised, CallSuspended, ResultRefused, Spent
 from ..engine.effects import StartCall, StartTask
-from ..engine.inputs import CallRaised, CallSuspended, Input, ResultRefused
+from ..engine.inputs import Input
 from ..plugins.contexts import PhaseContext
 from ..services.child_call import ChildCall
 from ..services.children import SLACK, Child, Cue, Release
@@ -50,9 +52,13 @@ from ..tools.definition import Tool
 from ..tools.invoke import Invocation, ToolFailed, invoke, out_of_time, shown_text
 from ..user_code.calls import HookFailed
 from ..user_code.guardrails import in_order, log_failure
+from ..user_code.toolsets import offered_tool
 from .body_port import BodyPort
+from .body_reports import BodyReports
+from .masking import Mask
 from .results import kept, stored
 from .run_context import RunContext
+from .step_tools import tool_of_call
 
 _MAILBOX: Final = 8
 """Capacity of a parked call's mailbox. The machine sends one message at a time."""
@@ -125,13 +131,16 @@ class CallActor:
             )
             await self._run.services.directory.child_runs.watch(call, child)
             return False
-        if tool is None:
+        body = tool if cue.offered is None else await self._offered_tool(cue, cue.offered)
+        if body is None:
             text = f"the tool {cue.tool!r} is not there any more"
-            self._run.children.submit_input(
-                CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="unknown_tool", shown=text)
-            )
-            return False
-        outcome = await self._invoke(child, tool, cue, of_call)
+            outcome: Input = CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="unknown_tool", shown=text)
+        elif isinstance(body, Tool):
+            children, of_task = self._run.children, of_call is not None
+            reports = BodyReports(children, cue.call_id, cue.attempt, body.name, of_task=of_task)
+            outcome = reports.with_usage(await self._invoke(child, body, cue, of_call, reports=reports))
+        else:
+            outcome = body
         waits = of_call is None and not self._run.children.given_up(child)
         is_suspended = isinstance(outcome, CallSuspended) and waits
         if is_suspended and child.mailbox is None:
@@ -140,17 +149,29 @@ class CallActor:
         submit(outcome)
         return is_suspended
 
-    async def _invoke(self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None) -> Input:
+    async def _offered_tool(self, cue: StartCall, offered: OfferedTool) -> Tool[..., object] | Input | None:
+        """Return the tool of a toolset, or the outcome of a call that cannot run, or not before people were asked."""
+        call_id, attempt = cue.call_id, cue.attempt
+        tool = await tool_of_call(self._run, self._agent, offered)
+        if isinstance(tool, str):
+            return CallRaised(call_id=call_id, attempt=attempt, code="runtime_unavailable", shown=tool)
+        now = None if tool is None else offered_tool(tool, offered.toolset)
+        if now is None or now.definition == offered.definition:
+            return tool
+        text = f"The tool {offered.name!r} has changed since it was called. Approve the call with the tool of now?"
+        definitions = {"called": _definition(offered), "now": _definition(now)}
+        question = Suspend(reason="tool_permission", message=text, parameters=definitions)
+        return CallSuspended(call_id=call_id, attempt=attempt, suspend=question, offered=now)
+
+    async def _invoke(
+        self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None, *, reports: BodyReports
+    ) -> Input:
         call_id, attempt = cue.call_id, cue.attempt
         record, state = Invocation(fence=self._run.children.fence), WritableState(cue.state, self._agent.spec.keys)
-        end = None
-        if tool.timeout is not None and tool.is_async:
-            patience = tool.timeout + tool.grace + SLACK
-            end = self._limited(
-                child, f"{call_id}:{attempt}", patience, lambda: self._failed(tool, cue, of_call, out_of_time(tool))
-            )
-        ctx, threads = self._context(tool, cue, state, of_call), self._run.services.threads
+        end = self._timed(child, tool, cue, of_call, reports)
+        ctx, threads = self._context(tool, cue, state, of_call, reports), self._run.services.threads
         try:
+            await self._keep_step(tool)
             value = await invoke(tool, ctx, cue.arguments, limiter=threads, record=record)
         except ToolFailed as error:
             return self._failed(tool, cue, of_call, error)
@@ -172,10 +193,35 @@ class CallActor:
         if tool.output_guardrails:
             data, parts, _ = result
             copy = partial(with_attachments, value, data) if parts else partial(copied, data)
-            refusal = await self._guarded(child, tool, cue, of_call, copy)
+            refusal = await self._guarded(child, tool, cue, of_call, copy, spent=reports.usage)
             if refusal is not None:
                 return refusal
         return done
+
+    def _timed(
+        self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None, reports: BodyReports
+    ) -> trio.Event | None:
+        """Give up an async body that ignores the end of its time; see `_limited`. Returns None if its time is free."""
+        if tool.timeout is None or not tool.is_async:
+            return None
+
+        def late() -> Input:
+            return reports.with_usage(self._failed(tool, cue, of_call, out_of_time(tool)))
+
+        return self._limited(child, f"{cue.call_id}:{cue.attempt}", tool.timeout + tool.grace + SLACK, late)
+
+    async def _keep_step(self, tool: Tool[..., object]) -> None:
+        """Let the run's workspace keep what it has, before a body may change that.
+
+        Raises:
+            ToolFailed: the workspace cannot, so the body does not begin.
+        """
+        if tool.effect == "read":
+            return
+        kept_step = await acapture(self._run.keep_step, self._run_row.step - 1)
+        if not isinstance(kept_step, Returned):
+            text = f"The call has not begun: the workspace cannot keep its files. {shown_text(kept_step.error)}"
+            raise ToolFailed(text, code="tool_error", fatal=tool.on_error == "raise") from kept_step.error
 
     @staticmethod
     def _suspended(tool: Tool[..., object], cue: StartCall, value: Suspend) -> Input:
@@ -218,15 +264,23 @@ class CallActor:
         return messages_of(await messages if inspect.isawaitable(messages) else messages, thread)
 
     async def _guarded(
-        self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None, copy: Callable[[], object]
+        self,
+        child: Child,
+        tool: Tool[..., object],
+        cue: StartCall,
+        of_call: str | None,
+        copy: Callable[[], object],
+        *,
+        spent: tuple[Spent, ...],
     ) -> ResultRefused | None:
         """Ask the output guardrails of the tool. Returns the verdict unless all allow.
 
         The body has returned: whatever happens to its guardrails, the machine learns that, and nothing of the result.
-        `copy` returns the result for a guardrail: images and files themselves, with their bytes.
+        `copy` returns the result for a guardrail: images and files themselves, with their bytes. `spent`: the usage of
+        the body.
         """
         guardrails = tool.output_guardrails
-        refusal = partial(ResultRefused, call_id=cue.call_id, attempt=cue.attempt)
+        refusal = partial(ResultRefused, call_id=cue.call_id, attempt=cue.attempt, usage=spent)
         late = f"the output guardrails of the tool {tool.name!r} did not obey the end of their time"
         patience = sum(guardrail.timeout for guardrail in guardrails) + tool.grace + SLACK
         end = self._limited(child, f"guardrails:{cue.call_id}:{cue.attempt}", patience, partial(refusal, failure=late))
@@ -261,6 +315,7 @@ class CallActor:
             by=self._run.info.by,
             step=self._run_row.step,
             deps=self._run.deps,
+            workspace=self._run.workspace,
             state=State(cue.state, self._agent.spec.keys),
             usage=self._run_row.usage,
             text=self._run_row.answer,
@@ -303,13 +358,26 @@ class CallActor:
         what = f"tool {tool.name!r} failed in {place} {call_id} of run {run_id}"
         self._log_of(tool, cue, of_call).tool_failed(what, error, code=error.code, attempt=cue.attempt)
         text = text_of(str(error))
-        return CallRaised(call_id=call_id, attempt=cue.attempt, code=error.code, shown=text, fatal=error.fatal)
+        return CallRaised(
+            call_id=call_id,
+            attempt=cue.attempt,
+            code=error.code,
+            shown=text,
+            fatal=error.fatal,
+            run_code=error.run_code,
+        )
 
     def _context(
-        self, tool: Tool[..., object], cue: StartCall, state: WritableState, of_call: str | None
+        self,
+        tool: Tool[..., object],
+        cue: StartCall,
+        state: WritableState,
+        of_call: str | None,
+        reports: BodyReports,
     ) -> ToolContext | SyncToolContext:
         facts: dict[str, Any] = {
             "deps": self._run.deps,
+            "workspace": self._run.workspace,
             "run_id": self._run.info.run_id,
             "thread_id": self._run.info.thread_id,
             "call_id": of_call or cue.call_id,
@@ -317,8 +385,10 @@ class CallActor:
             "attempt": cue.attempt,
             "decision": cue.decision,
             "state": state,
+            "memo": copied(cue.memo),
         }
-        port = BodyPort(self._run.children, cue.call_id, cue.attempt, self._run_row.step)
+        mask = Mask(self._run.services, self._run.info.workspace)
+        port = BodyPort(self._run.children, cue.call_id, cue.attempt, self._run_row.step, mask=mask)
         if tool.is_async:
             return ToolContext(
                 **facts,
@@ -330,6 +400,10 @@ class CallActor:
                 ask_people=port.ask,
                 call_nested=port.call_nested,
                 end_nested=port.end_nested,
+                reports=reports,
+                save_memo=reports.save,
+                count_usage=reports.spend,
+                publish=port.publish,
             )
         return SyncToolContext(
             **facts,
@@ -339,20 +413,28 @@ class CallActor:
             stop_task=lambda task_id: trio.from_thread.run(port.stop, task_id),
             see_tasks=lambda: trio.from_thread.run(port.see),
             ask_people=lambda suspend: trio.from_thread.run(port.ask, suspend),
+            save_memo=lambda memo: trio.from_thread.run(reports.save, memo),
+            count_usage=lambda usage, model: trio.from_thread.run_sync(reports.spend, usage, model),
+            publish=lambda artifact: trio.from_thread.run(port.publish, artifact),
         )
 
 
-def gate_context(info: RunInfo, deps: object, call: CallRow, snapshot: StateSnapshot, keys: Keys) -> ToolContext:
+def gate_context(run: RunContext, call: CallRow, snapshot: StateSnapshot, keys: Keys) -> ToolContext:
     """Return the context for a needs_approval predicate. It reads state and cannot write it."""
     return ToolContext(
-        deps=deps,
-        run_id=info.run_id,
-        thread_id=info.thread_id,
+        deps=run.deps,
+        workspace=run.workspace,
+        run_id=run.info.run_id,
+        thread_id=run.info.thread_id,
         call_id=call.call_id,
         attempt=1,
         decision=call.decision,
         state=WritableState(snapshot, keys).close("an approval is asked for; only the tool's body writes"),
     )
+
+
+def _definition(offered: OfferedTool) -> JSONObject:
+    return {"definition": offered.definition, "effect": offered.effect, "schema": offered.schema}
 
 
 def make_mailbox(call_id: str) -> Mailbox[Cue]:

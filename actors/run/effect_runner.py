@@ -17,6 +17,7 @@ import trio
 
 from ..contract.ids import body_error_id
 from ..contract.inference import Inference
+from ..engine.body_inputs import CallRaised, TaskStopped
 from ..engine.effects import (
     AnswerBody,
     AskGuards,
@@ -28,13 +29,14 @@ from ..engine.effects import (
     FinishRun,
     ForwardDecision,
     ParkCall,
+    Prepare,
     ReleaseCall,
     ReportFailure,
     RunPhase,
     StartCall,
     StartTask,
 )
-from ..engine.inputs import CallRaised, Input, TaskStopped
+from ..engine.inputs import Input
 from ..engine.state import RunState
 from ..services.child_call import child_call, child_run_key, unknown_call
 from ..services.children import SLACK, Child, Release, call_key
@@ -44,6 +46,7 @@ from ..tools.invoke import shown_text
 from .call_actor import CallActor, make_mailbox
 from .model_actor import ModelCall, cut_request
 from .phase_runner import ask_guards, run_phase
+from .preparing import prepare
 from .run_context import RunContext
 
 CHILD_GRACE: Final = 30.0
@@ -100,6 +103,8 @@ class EffectRunner:
                 self._perform_for_child_run(effect, state)
             case RunPhase():
                 run_phase(self.run, effect, state)
+            case Prepare():
+                prepare(self.run)
             case AskGuards():
                 ask_guards(self.run, effect, state)
             case ReportFailure():
@@ -152,12 +157,12 @@ class EffectRunner:
                 mailbox.tell(effect)
             case StartCall():
                 agent = self.run.acting(state)
-                actor = CallActor(self.run, agent, agent.tool(effect.tool), state.row)
+                actor = CallActor(self.run, agent, self.run.tool(agent, effect.tool), state.row)
                 self._start_actor(actor, effect.call_id, effect.tool, partial(actor.start, effect), effect.attempt)
             case ParkCall():
                 if child is None:
                     agent = self.run.acting(state)
-                    actor = CallActor(self.run, agent, agent.tool(effect.ticket.tool), state.row)
+                    actor = CallActor(self.run, agent, self.run.tool(agent, effect.ticket.tool), state.row)
                     child = self._start_actor(actor, effect.call_id, effect.ticket.tool, actor.parked)
                     child.mailbox = make_mailbox(effect.call_id)
                 child.ticket = effect.ticket

@@ -25,12 +25,12 @@ from ..contract.codec import message_of
 from ..contract.excerpt import is_large
 from ..contract.ids import error_id
 from ..contract.inference import Inference
-from ..contract.messages import ModelResponse, Usage
+from ..contract.messages import ModelResponse, ToolInfo, Usage
 from ..contract.plain import exact
 from ..contract.policies import BreakerPolicy
 from ..contract.sizes import ANSWER_LIMIT, too_large
 from ..engine.effects import CallModel
-from ..engine.inputs import BUG, ONE_REQUEST, Input, ModelAnswered, ModelCut, ModelFailed
+from ..engine.inputs import BUG, ONE_REQUEST, UNAVAILABLE, Input, ModelAnswered, ModelCut, ModelFailed
 from ..engine.state import RunState
 from ..errors import MODEL_ERROR_KINDS, AgentDefinitionError, ModelError, ModelErrorKind
 from ..services.breakers import Circuit
@@ -38,8 +38,10 @@ from ..services.children import Child
 from ..services.delta_buffers import BUFFER_LIMIT
 from ..services.sanitize import InvalidValue, response_of, text_of, usage_of
 from ..tools.invoke import TEXT_LIMIT, shown_text
+from ..user_code.toolsets import StepTools
 from .model_request import model_request
 from .run_context import RunContext
+from .step_tools import tools_of_step
 
 _UNSHOWN: Final = (CallDelta, UsageReport)
 _DELTAS: Final = (TextDelta, ReasoningDelta, *_UNSHOWN)
@@ -67,6 +69,7 @@ class ModelCall:
         size: characters of it.
         call_names: the tools of the calls that have begun, by their index.
         usage_report: the newest `UsageReport`.
+        tools: The tools of the agent's toolsets; None: it has none.
     """
 
     run: RunContext
@@ -83,6 +86,7 @@ class ModelCall:
     size: int = attrs.field(init=False, default=0)
     call_names: dict[int, str] = attrs.field(init=False, factory=dict)
     usage_report: UsageReport | None = attrs.field(init=False, default=None)
+    tools: StepTools | None = attrs.field(init=False, default=None)
 
     def __repr__(self) -> str:
         return f"<ModelCall {self.effect.message_id}>"
@@ -129,7 +133,14 @@ class ModelCall:
         if self.run.part_bytes.needed:
             history = [*await self.run.part_bytes.filled(history)]
         run_id, name = self.run.info.run_id, model.name
-        request = model_request(self.agent, run_id, self.effect, history, model=name, native=native)
+        more_tools: tuple[ToolInfo, ...] = ()
+        if self.agent.toolsets:
+            self.tools = await tools_of_step(self.run, self.agent, self.state)
+            more_tools = self.tools.infos
+            if self.tools.unavailable is not None:
+                failure = self._failure(UNAVAILABLE, self.tools.unavailable)
+                return msgspec.structs.replace(failure, refused=True)
+        request = model_request(self.agent, run_id, self.effect, history, model=name, native=native, offered=more_tools)
         self.model, self.scope, child.at_deadline = name, child.scope, self._silent
         first = self.agent.spec.policies.idle.first
         self.scope.deadline = math.inf if first is None else trio.current_time() + first
@@ -217,7 +228,9 @@ class ModelCall:
 
     def _answered(self, response: ModelResponse) -> Input:
         try:
-            return ModelAnswered(message_id=self.effect.message_id, response=response_of(response))
+            answer = response_of(response)
+            offered_tools = () if self.tools is None else self.tools.offered([call.tool for call in answer.calls])
+            return ModelAnswered(message_id=self.effect.message_id, response=answer, offered=offered_tools)
         except InvalidValue as error:
             self.tell(error)
             return self._failure("provider", f"the model's answer cannot be used: {error}", usage=response)

@@ -21,7 +21,7 @@ from ..agents.agent import Agent
 from ..contract.calls import CallStatus
 from ..contract.facts import CallFacts
 from ..contract.inference import ContextMessage
-from ..contract.messages import Message, ModelRequest
+from ..contract.messages import Message, ModelRequest, ToolInfo
 from ..contract.phases import Phase
 from ..engine.effects import CallModel, RunPhase
 from ..engine.inputs import CallEdit
@@ -29,8 +29,8 @@ from ..engine.state import RunState
 from ..plugins.contexts import GateContext, PhaseContext
 from ..state.access import State
 from ..state.values import copied_message
-from ..user_code.hook_models import HookModels
 from ..user_code.hooks import HookRequest
+from .run_context import RunContext
 
 _CUT: Final = attrgetter("cut")
 
@@ -38,7 +38,14 @@ _CUT: Final = attrgetter("cut")
 
 
 def model_request(
-    agent: Agent[object], run_id: str, effect: CallModel, history: list[Message], *, model: str, native: bool = False
+    agent: Agent[object],
+    run_id: str,
+    effect: CallModel,
+    history: list[Message],
+    *,
+    model: str,
+    native: bool = False,
+    offered: tuple[ToolInfo, ...] = (),
 ) -> ModelRequest:
     """Build the request of a step: instructions, thread and tools, with the changes of hooks.
 
@@ -49,13 +56,14 @@ def model_request(
         history: the messages of the thread.
         model: names the asked model.
         native: the model itself enforces the form of the final answer; else the system text describes it.
+        offered: the tools of toolsets.
     """
     changes, instructions = effect.changes, agent.instructions
     if not isinstance(instructions, str):
         instructions = "" if changes is None else changes.instructions or ""
     text = "\n\n".join(filter(None, (instructions, "" if native else agent.output_words)))
     system = (Message(id="system", role="system", content=text),) if text else ()
-    messages, tools, settings = (*system, *history), agent.tool_infos, agent.settings
+    messages, tools, settings = (*system, *history), agent.tool_infos + offered, agent.settings
     if changes is not None:
         if changes.hidden:
             hidden_ids = frozenset(changes.hidden)
@@ -131,7 +139,7 @@ def _context(index: int, message: ContextMessage) -> Message:
 
 
 def hook_request(
-    effect: RunPhase, state: RunState, agent: Agent[object], deps: object, history: list[Message], *, models: HookModels
+    effect: RunPhase, state: RunState, agent: Agent[object], run: RunContext, history: list[Message]
 ) -> HookRequest:
     """Build a phase's request to its hooks, about the run as it is now."""
     rows = state.calls
@@ -148,12 +156,13 @@ def hook_request(
         "agent": agent.key,
         "by": state.info.by,
         "step": effect.step,
-        "deps": deps,
+        "deps": run.deps,
+        "workspace": run.workspace,
         "usage": state.row.usage,
         "text": state.row.answer,
         "termination": state.row.termination if effect.phase is Phase.RUN_END else None,
         "read_messages": messages,
-        "answer_request": models.answer,
+        "answer_request": run.models_for(agent).answer,
     }
 
     def context(view: State, edits: tuple[CallEdit, ...]) -> PhaseContext:

@@ -44,6 +44,7 @@ from ..user_code.instructions import ask_instructions
 from .call_actor import gate_context
 from .model_request import hook_request
 from .run_context import RunContext
+from .step_tools import ask_for_step, tool_of_call
 from .view import typed_output
 
 _OF_THE_RUN: Final = (Phase.RUN_START, Phase.RUN_END)
@@ -110,7 +111,7 @@ class PhaseRunner:
     def _tool(self) -> Tool[..., object] | None:
         """The tool of a call before its gates; None in the other phases, and for a nested call, which has none."""
         has_tool = self.call is not None and self.call.parent is None and self.effect.phase is Phase.TOOL_GATE
-        return self.agent.tool(self.call.tool) if has_tool and self.call is not None else None
+        return self.run.tool(self.agent, self.call.tool) if has_tool and self.call is not None else None
 
     @property
     def _conditional(self) -> Tool[..., object] | None:
@@ -147,8 +148,7 @@ class PhaseRunner:
         has_guardrails = tool is not None and bool(tool.input_guardrails)
         needs_history = has_guardrails or self.effect.phase in agent.spec.hooked or self._conditional is not None
         history = await run.history_for(self.state) if needs_history else []
-        models = run.models_for(agent)
-        request = hook_request(self.effect, self.state, agent, run.deps, history, models=models)
+        request = hook_request(self.effect, self.state, agent, run, history)
         return attrs.evolve(request, find_model=run.services.models.named, watch=self.watch, tell=self._log_hook)
 
     def _context(self, request: HookRequest) -> PhaseContext:
@@ -156,7 +156,7 @@ class PhaseRunner:
         return request.context(State(request.snapshot, self.agent.spec.keys), ())
 
     async def _before_inference(self, request: HookRequest) -> PhaseDone:
-        """Run the hooks, then ask for the instructions, and which tools are enabled.
+        """Run the hooks, then ask for the instructions, which tools are enabled, and the toolsets.
 
         A disabled tool is excluded from the step's request.
         """
@@ -174,10 +174,19 @@ class PhaseRunner:
         disabled_tools = await ask_enabled(agent.conditional, ctx, self.watch, self._log_enabled)
         if disabled_tools.names:
             changes = (changes or RequestChanges()).joined(RequestChanges(exclude=disabled_tools.names))
-        return replace(done, request=changes, enabled_faults=disabled_tools.faults)
+        done = replace(done, request=changes, enabled_faults=disabled_tools.faults)
+        if not agent.toolsets:
+            return done
+        tools = await ask_for_step(self.run, agent, ctx, self.watch)
+        return replace(done, toolset_faults=tools.faults, unavailable=tools.unavailable)
 
     async def _gates(self, call: CallRow, request: HookRequest) -> PhaseDone:
-        """Ask again whether the tool of a call is enabled, then run the call's gates."""
+        """Ask again whether the tool of a call is enabled, then run the call's gates.
+
+        A tool of a toolset that is not here any more cannot say what it needs: the call ends as if it were disabled.
+        """
+        if call.offered is not None and not isinstance(await tool_of_call(self.run, self.agent, call.offered), Tool):
+            return request.done(disabled=True)
         if self._conditional is not None:
             disabling = await ask_enabled([self._conditional], self._context(request), self.watch, self._log_enabled)
             if disabling.names:
@@ -203,7 +212,7 @@ class PhaseRunner:
         tool, run = self._tool, self.run
         if tool is None:
             return NO
-        ctx = gate_context(run.info, run.deps, call, self.effect.state, self.agent.spec.keys)
+        ctx = gate_context(run, call, self.effect.state, self.agent.spec.keys)
         need = await wants_approval(tool, ctx, call.arguments, self.watch)
         if need.doubt is not None:
             what = f"run {run.info.run_id}: a person is asked, for {need.doubt}"
@@ -285,7 +294,7 @@ class GuardsRunner:
         history = await run.history_for(self.state)
         phase = Phase.BEFORE_INFERENCE if effect.kind == "input" else Phase.STEP_END
         phase_effect = RunPhase(phase=phase, step=effect.step, state=effect.state)
-        request = hook_request(phase_effect, self.state, agent, run.deps, history, models=run.models_for(agent))
+        request = hook_request(phase_effect, self.state, agent, run, history)
         ctx, thread = request.context(State(effect.state, agent.spec.keys), ()), await run.thread()
         value: Callable[[], object]  # makes a copy for each guardrail
         if effect.kind == "output":

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..contract.codec import PIECE, ManyItems, StoredResult, normalise_result, normalising
 from ..contract.excerpt import shown_result
 from ..contract.sizes import STEP_LIMIT, VALUE_LIMIT, TooLarge, measured, too_large
-from ..engine.inputs import CallReturned
+from ..engine.body_inputs import CallReturned
 from ..services.children import Children
 from ..services.stepping import in_steps
 from ..state.access import WritableState

@@ -48,7 +48,7 @@ from ..engine.inputs import (
 from ..engine.lost_questions import lost_questions
 from ..engine.state import RunState
 from ..errors import StoreDown, StoreError
-from ..services.agents import MISFIT, RunUnavailable
+from ..services.agents import MISFIT, OFFLINE, RunUnavailable
 from ..services.children import EMPTY, Children, ClaimLost, OverrunBody
 from ..services.part_bytes import PartBytes
 from ..services.services import Services, retry_until_available
@@ -142,8 +142,8 @@ class RunActor:
         abandon: The reason for which the run ends immediately, as failed(internal_error).
         burial: The forced end of a run whose ordinary end could not be written.
         needed: the forced end is needed now.
-        degraded: The reason why the owner does not work on the run (deps_missing, agent_unknown, state_mismatch), with
-            a sentence.
+        degraded: The reason why the owner does not work on the run (deps_missing, agent_unknown, target_offline,
+            state_mismatch), with a sentence.
         passing: the cause of `degraded` may go away without a command.
         ref: the actor's address.
         life: the present run loop, or the last one.
@@ -399,6 +399,7 @@ class RunActor:
         """Return the agent, with deps in place; None if the run is degraded."""
         agents, info = self.services.agents, state.info
         try:
+            agents.check_place(info)
             if self.agent is None:
                 self.agent = agents.agent_for(info, state.row.agent)
             text = invalid_state(agents.declared_state(self.agent), state.snapshot)
@@ -411,7 +412,9 @@ class RunActor:
                 deps = await self._ask_deps(state, inbox)
                 self.deps = self.deps if self.has_deps else deps
         except RunUnavailable as error:
-            if self.agent is None or not self.has_deps:  # `attach_deps` did not add deps while the provider was called
+            if (
+                error.reason == OFFLINE or self.agent is None or not self.has_deps
+            ):  # `attach_deps` did not add deps while the provider was called
                 self.degraded, self.passing = (error.reason, str(error)), error.passing
                 return None
         self.degraded = None

@@ -9,6 +9,7 @@ import attrs
 from ..agents.agent import Agent
 from ..contract.commits import Commit
 from ..contract.messages import Message
+from ..contract.parts import Part
 from ..contract.rows import RunInfo
 from ..contract.state import INHERITED
 from ..engine.state import RunState
@@ -18,7 +19,9 @@ from ..services.error_log import ErrorLog
 from ..services.part_bytes import PartBytes
 from ..services.services import Services, retry_until_available
 from ..state.values import own_message
+from ..tools.definition import Tool
 from ..user_code.hook_models import HookModels
+from ..user_code.toolsets import StepTools
 
 
 @attrs.define(eq=False)
@@ -31,6 +34,8 @@ class RunContext:
         children: The tasks of the run.
         part_bytes: The bytes of the thread's images and files.
         history: The messages of the thread, copies for models; None until they are read.
+        step_tools: The tools of toolsets in the newest step that this owner has asked for; None: it has not asked.
+        toolset_faults: the failures of toolsets that this owner has logged.
     """
 
     services: Services
@@ -40,6 +45,8 @@ class RunContext:
     children: Children
     part_bytes: PartBytes
     history: list[Message] | None
+    step_tools: StepTools | None = None
+    toolset_faults: set[tuple[str, str]] = attrs.field(factory=set)
 
     def __repr__(self) -> str:
         return f"<RunContext of {self.info.run_id}>"
@@ -71,6 +78,27 @@ class RunContext:
             raise RuntimeError(f"run {self.info.run_id}: only a cancel can be worked on without the agent")
         return self.agent
 
+    # --- workspace ---------------------------------------------------------------------------------------------------
+
+    @property
+    def workspace(self) -> object:
+        """What the run works in; None for a run without a workspace."""
+        surroundings = self.services.agents.surroundings
+        return None if surroundings is None or self.info.place is None else surroundings.of(self.info)
+
+    async def keep_step(self, step: int) -> None:
+        """Keep what the workspace has now, for forks of the run at the end of `step`."""
+        surroundings = self.services.agents.surroundings
+        if surroundings is not None and self.info.place is not None:
+            await surroundings.keep_step(self.info, step)
+
+    def tool(self, agent: Agent[object], name: str) -> Tool[..., object] | None:
+        """Return a tool of an agent, or of its toolsets in the newest step; None if it is not here."""
+        tool, newest = agent.tool(name), self.step_tools
+        if tool is None and newest is not None and newest.agent == agent.key:
+            return newest.tools.get(name)
+        return tool
+
     def models_for(self, agent: Agent[object]) -> HookModels:
         """Return the models that the hooks of an agent may ask."""
         return HookModels(self.services, agent, self.info.run_id, self.part_bytes)
@@ -98,5 +126,5 @@ class RunContext:
         """Take the messages and the bytes of a commit, which joins the thread once it is durable."""
         if self.history is not None:
             self.history.extend(map(own_message, commit.messages))
-        if commit.parts:
-            self.part_bytes.keep(commit.parts)
+        if commit.parts:  # no model reads an artifact
+            self.part_bytes.keep([part for part in commit.parts if isinstance(part, Part)])

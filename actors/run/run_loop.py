@@ -36,12 +36,13 @@ from ..contract.commits import Commit, Receipt
 from ..contract.decisions import Command, Decision, InboxItem
 from ..contract.envelope import EventEncoder
 from ..contract.lifecycle import DONE, STATUS, TERMINAL, WAITING, RunStatus
-from ..contract.phases import ADMISSION, ENDED, INFERENCE, TOOLS
+from ..contract.phases import ADMISSION, ENDED, INFERENCE, TOOLS, RunPosition
 from ..contract.recording import RecordEntry
 from ..contract.spec import AgentSpec
 from ..contract.stepwise import Steps
 from ..contract.tasks import by_id
 from ..engine.asking import is_continued
+from ..engine.body_inputs import BodySpoke, CallRaised, CallReturned, CallSuspended, ResultRefused, TaskStopped
 from ..engine.effects import (
     AnswerBody,
     AskGuards,
@@ -53,26 +54,14 @@ from ..engine.effects import (
     FinishRun,
     ForwardDecision,
     ParkCall,
+    Prepare,
     ReleaseCall,
     ReportFailure,
     RunPhase,
     StartCall,
     StartTask,
 )
-from ..engine.inputs import (
-    Admit,
-    CallRaised,
-    CallReturned,
-    CallSuspended,
-    CommandArrived,
-    DeadlinePassed,
-    Input,
-    ModelAnswered,
-    ModelFailed,
-    ResultRefused,
-    TaskStopped,
-    WorkStopped,
-)
+from ..engine.inputs import Admit, CommandArrived, DeadlinePassed, Input, ModelAnswered, ModelFailed, WorkStopped
 from ..engine.machine import due, step, timed
 from ..engine.recording import ClockJump, Recorder
 from ..engine.state import RunState, shifted
@@ -221,8 +210,9 @@ class RunLoop:
         return False
 
     def _begin(self) -> None:
-        if self._state.row.position is not ADMISSION and self._state.row.status is RunStatus.RUNNING:
-            # taken up in the middle of a step: the run holds a slot
+        row = self._state.row
+        if row.position is RunPosition.PREPARING or (row.position is not ADMISSION and row.status is RunStatus.RUNNING):
+            # taken up in the middle of its preparation or of a step: the run holds a slot
             self._registry.resting(self._claim.run_id, False, slot=self._state.info.parent_run is None)
         first, self._first = self._first, ()
         for message in first:
@@ -316,6 +306,8 @@ class RunLoop:
                 return row.position is not TOOLS
             case AskGuards():
                 return row.open_guardrails is None or row.step != effect.step
+            case Prepare():
+                return row.position is not RunPosition.PREPARING or self._permissions.draining
             case RunPhase():
                 return row.position is not TOOLS if effect.call_id else row.position.rule.hooks is not effect.phase
             case StartTask():
@@ -458,6 +450,8 @@ class RunLoop:
                 late = finish(message, row.inference)
             case CallReturned() | CallRaised() | CallSuspended() | ResultRefused():
                 late = self._children.close_call_stream(message.call_id, message.attempt)
+            case BodySpoke():
+                late = self._children.spoken.close(message)
             case TaskStopped():
                 late = self._children.close_call_stream(message.task_id, message.attempt)
             case _:

@@ -15,6 +15,7 @@ import attrs
 from msgspec.structs import replace
 
 from ..agents.agent import Agent
+from ..contract.artifacts import Artifact, copied_artifacts
 from ..contract.calls import CallStatus
 from ..contract.codec import SchemaError
 from ..contract.decisions import Ticket
@@ -54,9 +55,10 @@ class RunView:
         step: the current step, from 1.
         last_sequence: The sequence of the newest event.
         pending: accepted commands that have not acted yet.
-        degraded: The reason why no owner here works on the run (deps_missing, agent_unknown, state_mismatch, gave_up),
-            or None.
+        degraded: The reason why no owner here works on the run (deps_missing, agent_unknown, target_offline,
+            state_mismatch, gave_up), or None.
         title: one line that describes the run, redacted; the run id for a run without a title.
+        artifacts: The facts of the artifacts that the run has published, and of those that a fork has copied; redacted.
         waiting_for: The obstacle of a waiting run: its thread, a slot, people...; None if the run works or is done.
     """
 
@@ -80,6 +82,7 @@ class RunView:
     title: str = ""
     waiting_for: WaitingFor | None = None
     active_agent: str = ""
+    artifacts: tuple[Artifact, ...] = ()
 
 
 def ticket_steps(record: RunRecord, redactor: Redactor) -> Steps[tuple[Ticket, ...]]:
@@ -118,8 +121,7 @@ def view_steps(
     tickets = () if row.status is DONE else (yield from ticket_steps(record, redactor))
     redactor = redactor.within(info.workspace)
     messages = list(thread)
-    sure = row.inference is None or not row.inference.unsure
-    if row.draft is not None and sure:
+    if row.draft is not None and (row.inference is None or not row.inference.unsure):
         messages.append(row.draft)
         messages += [
             Message(
@@ -165,7 +167,28 @@ def view_steps(
         degraded=degraded,
         title=title,
         active_agent=row.agent or info.agent,
+        artifacts=(yield from shown_artifacts(record, redactor)),
         waiting_for=waiting_for and attrs.evolve(waiting_for, detail=redactor.text(waiting_for.detail)),
+    )
+
+
+def shown_artifacts(record: RunRecord, redactor: Redactor) -> Steps[tuple[Artifact, ...]]:
+    """Return the facts of all artifacts of a run, the copied ones first, in steps."""
+    artifacts = list[Artifact]()
+    own_artifacts = (artifact for call in record.calls for artifact in call.artifacts)
+    for artifact in (*copied_artifacts(record.state), *own_artifacts):
+        artifacts.append((yield from shown_artifact(artifact, redactor)))
+    return tuple(artifacts)
+
+
+def shown_artifact(artifact: Artifact, redactor: Redactor) -> Steps[Artifact]:
+    """Return the facts of an artifact as people may see them, in steps."""
+    return replace(
+        artifact,
+        name=(yield from redactor.text_steps(artifact.name)),
+        path=(yield from redactor.text_steps(artifact.path)),
+        url=(yield from redactor.text_steps(artifact.url)),
+        metadata=(yield from redactor.steps(artifact.metadata)),
     )
 
 

@@ -28,9 +28,10 @@ from ..contract.lifecycle import RunStatus, Stage
 from ..contract.messages import Usage
 from ..contract.outcomes import Cancelled, Completed, Failed, Stopped, Waiting
 from ..contract.rows import RunRecord
+from ..engine.body_inputs import CallRaised
 from ..engine.command_rules import reject
 from ..engine.effects import CancelChild
-from ..engine.inputs import CallRaised, ChildOutcome, ChildSeen, RefusedDecision
+from ..engine.inputs import ChildOutcome, ChildSeen, RefusedDecision
 from ..errors import RunExists, RunPruned, RuntimeClosed, UnknownRun
 from ..run.view import outcome_steps
 from ..services.agents import Agents
@@ -150,7 +151,7 @@ class ChildRuns:
             failure = failure_of(error)
             failure_text = self._logged(call, tool, failure)
             raise _NotStarted("tool_error", failure_text, fatal=tool.on_error == "raise") from failure  # noqa: ASYNC104 - the border has raised what passes
-        new = new_run(request, self._services.clock.now(), self._services.redactor)
+        new = new_run(request, self._services.clock.now(), self._services.redactor, place=parent.place)
         try:
             await retry_until_available(self._starter.begin, new, agent, call.deps)
         except RunExists:  # an earlier incarnation has started it meanwhile

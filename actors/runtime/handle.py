@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from ..agents.attachments import File, Image
+from ..contract.artifacts import Artifact
 from ..contract.codec import SchemaError
 from ..contract.decisions import ActionWord, CommandResult, Decision, decision_of
 from ..contract.envelope import Event, decode_event
@@ -128,6 +129,23 @@ class Run(Generic[T_co]):
         if not isinstance(part, Part | str):
             raise UsageError(f"part({shown(part)}): give a Part of a message, or its sha256")
         return await self._reader.part(self.id, part.sha256 if isinstance(part, Part) else part)
+
+    async def artifact(self, artifact: Artifact | str) -> bytes:
+        """Return the bytes of an artifact that the run has published, or that a fork has copied.
+
+        Args:
+            artifact: An artifact of `view`, or its id in an event (`artifactId`).
+
+        Raises:
+            UnknownArtifact: the run has no such artifact, or the store has no bytes of it: a preview of an address, or
+                a screenshot that its privacy review has blocked.
+            UnknownRun: no run has this id.
+            RuntimeClosed: the runtime is closed.
+        """
+        if not isinstance(artifact, Artifact | str):
+            raise UsageError(f"artifact({shown(artifact)}): give an Artifact of a view, or its id")
+        name = artifact.artifact_id if isinstance(artifact, Artifact) else artifact
+        return (await self._reader.artifact(self.id, name)).data or b""
 
     # --- commands ----------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from greenroom.supervision import (
 )
 from greenroom.supervision.exits import cause_of
 
-from ..abc import Store
+from ..abc import Store, Surroundings
 from ..agents.agent import Agent
 from ..agents.attachments import File, Image
 from ..agents.options import Deps
@@ -51,6 +51,7 @@ from ..stores.sqlite.store import SQLiteStore
 from .owners import GRACE, WORKPLACE
 from .part_exits import STORE, PartExits, part_spec
 from .parts import RuntimeParts, assemble
+from .placing import places_of
 from .runtime import Runtime
 from .shared.moved_runs import MOVED
 from .work_taker import WORK
@@ -120,6 +121,7 @@ async def open_runtime(
     clock: Clock | None = None,
     record: bool = True,
     providers: Mapping[str, ModelFactory] = MappingProxyType({}),
+    workspaces: Surroundings | None = None,
 ) -> AsyncIterator[Runtime]:
     """Open a runtime for the time of the block. Every run in the store that is not done is taken up again.
 
@@ -161,10 +163,12 @@ async def open_runtime(
             recorded from now on, and runs worked on meanwhile cannot be replayed.
         providers: factories of models, (name) -> Model, by the prefix of models' names: with {"local": make} the model
             "local:qwen3" is make("qwen3"), called once per runtime and name.
+        workspaces: the folders in which runs may work; `start(workspace=...)` then takes their names alone. None: any
+            text, which nothing checks.
 
     Raises:
         StoreOpenError: the store cannot be opened.
-        UsageError: an argument is invalid.
+        UsageError: an argument is invalid, also the names and places that `workspaces` returns.
         RuntimeFailed: the store failed for good; the block is cancelled; raised from the cause.
         BaseException: the block's own exception, not in a group.
     """
@@ -174,6 +178,7 @@ async def open_runtime(
     real_store = make_store(store, patience=store_patience)
     secret_values = (*_values(secrets), *filter(searchable, real_store.secrets))
     log = ErrorLog(Redactor(secret_values))
+    places = await places_of(workspaces)
     exits = PartExits(log)
     try:
         async with open_supervisor(
@@ -191,12 +196,10 @@ async def open_runtime(
                 passivate_after=passivate_after,
                 record=record,
                 providers=_providers(providers),
+                surroundings=workspaces,
+                places=places,
             )
-            parts.reports.crashes = exits.crashes
-            exits.ended[MODELS] = parts.services.models.close  # also of a part that ends in its pause after a crash
-            await _open_store(supervisor, real_store, parts.reports)
-            exits.open = True
-            await _begin_parts(supervisor, parts)
+            await _begin_parts(supervisor, parts, exits)
             try:
                 await parts.taker.recover()
                 yield Runtime(parts)
@@ -280,9 +283,13 @@ async def _begin(supervisor: Supervisor, spec: ChildSpec[object]) -> None:
     raise failure
 
 
-async def _begin_parts(supervisor: Supervisor, parts: RuntimeParts) -> None:
-    """Start the actors that all runs share, except the store."""
+async def _begin_parts(supervisor: Supervisor, parts: RuntimeParts, exits: PartExits) -> None:
+    """Open the store, then start the other actors that all runs share."""
     services = parts.services
+    parts.reports.crashes = exits.crashes
+    exits.ended[MODELS] = services.models.close  # also of a part that ends in its pause after a crash
+    await _open_store(supervisor, services.store, parts.reports)
+    exits.open = True
     for name, body in (
         (MODELS, services.models.body),
         (PASSIVATION, services.passivation.body),

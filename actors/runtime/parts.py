@@ -15,7 +15,7 @@ from typing import Final
 import attrs
 import trio
 
-from ..abc import Store
+from ..abc import Store, Surroundings
 from ..agents.agent import Agent
 from ..contract.secrets.redaction import Redactor
 from ..models import ModelFactory
@@ -33,6 +33,7 @@ from .commands import RunCommands
 from .handle import Run
 from .owners import RunOwners
 from .ownership import Ownership, SoleOwnership
+from .placing import Placing
 from .reader import RunReader
 from .run_registry import RunRegistry
 from .shared.agent_elsewhere import AgentsElsewhere, NoAgents, PublishedAgents
@@ -60,6 +61,7 @@ class RuntimeParts:
         reader, commands: the public parts.
         elsewhere: the agents of other processes.
         starter: writes new runs.
+        placing: chooses the places of new runs.
         taker: takes up the runs that need an owner. Waiting runs are woken by a command or by the wakeup timer.
         moved: The reader of runs that other processes move; None in a store that is not shared.
         handle: (run id, thread id) -> the address of a run.
@@ -74,6 +76,7 @@ class RuntimeParts:
     commands: RunCommands
     elsewhere: AgentsElsewhere
     starter: Starter
+    placing: Placing
     taker: WorkTaker
     moved: MovedRuns | None
     handle: Callable[[str, str], Run[object]]
@@ -140,6 +143,8 @@ def assemble(
     passivate_after: float | None,
     record: bool,
     providers: Mapping[str, ModelFactory],
+    surroundings: Surroundings | None,
+    places: Mapping[str, str],
 ) -> RuntimeParts:
     """Return the parts of a runtime on a store; nothing runs yet. See `open_runtime` for the arguments."""
     kind = SHARED if store.shared else SOLE
@@ -148,7 +153,7 @@ def assemble(
     log = ErrorLog(redactor)
     reports = StoreReports(directory, log)
     models = OpenModels(log, providers, tasks)
-    table = Agents(agents, deps, redactor, log, models.named)
+    table = Agents(agents, deps, redactor, log, models.named, surroundings, places)
     alarm = WakeupTimer(store, clock, clock_watch, directory, spread=kind.spread)
     ownership = kind.ownership(store, clock, alarm)
 
@@ -161,7 +166,8 @@ def assemble(
     owners = RunOwners(log)
     registry = RunRegistry(services, ownership, owners, max_running)
     owners.ended, owners.opened = registry.ended, registry.start_again
-    commands = RunCommands(services, registry, table, elsewhere := kind.elsewhere(store))
+    elsewhere = kind.elsewhere(store)
+    commands = RunCommands(services, registry, table, elsewhere)
     directory.registry, directory.post = registry, commands.post
     taker = kind.taker(services, registry, table)
     moved_runs = None if kind.moved is None else kind.moved(services, registry, reports)
@@ -177,5 +183,6 @@ def assemble(
     directory.child_runs = ChildRuns(services, registry, table, starter, max_depth)
     return RuntimeParts(
         services=services, registry=registry, owners=owners, agents=table, reports=reports, reader=reader,
-        commands=commands, elsewhere=elsewhere, starter=starter, taker=taker, moved=moved_runs, handle=handle,
+        commands=commands, elsewhere=elsewhere, starter=starter, taker=taker, moved=moved_runs,
+        handle=handle, placing=Placing(table, reader, elsewhere),
     )  # fmt: skip

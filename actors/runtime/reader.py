@@ -17,6 +17,7 @@ import trio
 
 from ..abc import StoreStatistics
 from ..agents.agent import Agent
+from ..contract.artifacts import Artifact
 from ..contract.calls import CallStatus
 from ..contract.decisions import Ticket
 from ..contract.lifecycle import DONE, RunStatus, Stage
@@ -48,6 +49,7 @@ from ..services.sanitize import GREATEST, InvalidValue, check_range, run_id_of, 
 from ..services.services import Services, retry_until_available
 from ..services.stepping import in_steps
 from ..state.values import shown
+from .artifacts import read_artifact
 from .listing import shown_page
 from .run_registry import RunRegistry
 from .thread_access import MayJoin, open_to
@@ -342,6 +344,22 @@ class RunReader:
         body: bytes = bodies[digest]
         return body
 
+    async def artifact(self, run_id: str, artifact_id: str) -> Artifact:
+        """Return an artifact of a run, with its bytes and redacted facts; see `Run.artifact`.
+
+        Raises:
+            UnknownRun: no run has this id.
+            UnknownArtifact: the run has no such artifact, or the store has no bytes of it.
+        """
+        if not isinstance(artifact_id, str):
+            raise UsageError(f"artifact_id={shown(artifact_id)}: give the id of an artifact, a str")
+        outline = await self.outline(run_id)
+        if outline is None:
+            raise UnknownRun(run_id)
+        redactor = self.redactor.within(outline.info.workspace)
+        with self._services.signals.looking():
+            return await read_artifact(self._services.store, outline, text_of(artifact_id), redactor)
+
     async def outcome(self, run_id: str, *, final: bool) -> Any:
         """Wait for a run's outcome: until it is at rest, or (`final`) done; see `Run.wait` and `Run.result`.
 
@@ -466,9 +484,9 @@ class RunReader:
     def degraded(self, record: RunRecord) -> tuple[str, str] | None:
         """Return why a run that is not done is not worked on here (code, sentence), or None.
 
-        The codes are deps_missing, agent_unknown, state_mismatch and gave_up; in a shared store also dead_letter and
-        newer_schema, and there another process may work on the run. None also while the owner examines new commands:
-        some, such as a cancel, need no agent. For a waiting run that is not in memory the answer is
+        The codes are deps_missing, agent_unknown, target_offline, state_mismatch and gave_up; in a shared store also
+        dead_letter and newer_schema, and there another process may work on the run. None also while the owner examines
+        new commands: some, such as a cancel, need no agent. For a waiting run that is not in memory the answer is
         `missing_requirement`.
         """
         reason = self._registry.degraded(record.info.run_id)
@@ -480,8 +498,8 @@ class RunReader:
     def missing_requirement(self, record: RunRecord) -> tuple[str, str] | None:
         """Return the requirement of an unfinished run that is missing here, or None; the owner may not need it now.
 
-        For a run whose owner has not asked yet, only two facts are known: whether the agent is here, and whether there
-        is a provider of deps. The provider is called when the run is woken.
+        For a run whose owner has not asked yet, three facts are known: whether the agent is here, whether the place is,
+        and whether there is a provider of deps. The provider is called when the run is woken.
         """
         info, actor = record.info, self._registry.get(record.info.run_id)
         requirement = self._registry.degraded(info.run_id) if actor is None else actor.degraded

@@ -90,6 +90,9 @@ class RunAccess(Protocol):
     async def view(self, run_id: str) -> RunView:
         """Return one consistent snapshot of a run; at a client without messages and state."""
 
+    async def artifact(self, run_id: str, artifact_id: str) -> bytes:
+        """Return the bytes of an artifact of a run."""
+
     def follow(self, run_id: str, *, after: int = 0) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
         """Follow a run's events from sequence `after + 1` to its end."""
 

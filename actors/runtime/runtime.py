@@ -24,6 +24,7 @@ from ..agents.options import Deps
 from ..contract.decisions import CommandResult, Decision
 from ..contract.envelope import Event
 from ..contract.lifecycle import RunStatus
+from ..contract.rows import RunInfo
 from ..contract.run_lists import RunFilters, RunPage
 from ..contract.spec import AgentSpec, Execution
 from ..entry import checks_options
@@ -36,6 +37,7 @@ from ..run.view import RunView
 from ..services.agents import Override
 from ..services.clock import Clock
 from ..services.sanitize import name_of, run_id_of
+from .artifacts import with_artifacts
 from .commands import RunCommands
 from .evidence_of import read_log
 from .handle import Run, followed
@@ -137,11 +139,12 @@ class Runtime:
                 which the newest completed run of the thread ended.
             text: the input; must not be blank without attachments, because providers reject blank messages.
             options: run_id (default: a new id), thread_id (default: a new thread), session_id, by (a principal),
-                workspace, deps (dependencies of this run only), deadline (absolute, with time zone; waiting counts),
-                execution (a mode other than the agent's), on_busy ("queue" or "refuse", if the thread has an active
-                run), title (a label for lists: the first line, redacted, cut at 80 characters; default: the title of
-                the text; not part of the content), attachments (images and files of the input, at most 100 and 8 MiB
-                together), may_join, background, queue, at, priority, dedupe (see below).
+                workspace (the name of one of `open_runtime(workspaces=...)`, or a path in one: "shop/web"; any text
+                where there are none), deps (dependencies of this run only), deadline (absolute, with time zone; waiting
+                counts), execution (a mode other than the agent's), on_busy ("queue" or "refuse", if the thread has an
+                active run), title (a label for lists: the first line, redacted, cut at 80 characters; default: the
+                title of the text; not part of the content), attachments (images and files of the input, at most 100 and
+                8 MiB together), may_join, background, queue, at, priority, dedupe (see below).
 
         A run reads the whole thread that it joins. `may_join(info)` returns whether the caller may see a run; it is
         called for every run in the thread, in the thread of a fork also for those whose messages the fork has copied,
@@ -168,6 +171,7 @@ class Runtime:
             RunPruned: a pruned run had the id.
             ThreadBusy: on_busy is "refuse" and the thread has an active run.
             ThreadForbidden: `may_join` refuses the thread.
+            WorkspaceRefused: `workspace` is not allowed, or no live process has it.
             StoreUnavailable: the run was not started.
             RuntimeClosed: the runtime is closing.
         """
@@ -185,15 +189,18 @@ class Runtime:
         queueing = AT_ONCE
         if not OPTIONS.isdisjoint(values):
             queueing = Queueing(**{name: values.pop(name) for name in OPTIONS if name in values})
-        if deps is not None:
-            queueing.check_deps(deps, here=not isinstance(agent_or_spec, AgentSpec))
         if values.get("by") is None:
             values["by"] = self.principal
         if values.get("run_id") is None:
             values["run_id"] = f"run_{random_ids.token_hex(8)}"
         birth = StartRequest(agent=agent_or_spec, text=text, has_deps=deps is not None, queueing=queueing, **values)
-        new = new_run(birth, self.clock.now(), parts.services.redactor)
-        here, background = None if isinstance(agent_or_spec, AgentSpec) else agent_or_spec, queueing.background is True
+        workspace, given_id = birth.workspace, options.get("run_id")
+        with parts.services.signals.looking():
+            place = await parts.placing.place(workspace, thread_id=birth.thread_id, run_id=given_id)
+        new = new_run(birth, self.clock.now(), parts.services.redactor, place=place)
+        here = self._worker(agent_or_spec, new.info)
+        queueing.check_deps(deps, here=here is not None)
+        background = queueing.background is True
         if birth.thread_id is None:
             return await parts.starter.begin(new, here, deps, background=background)
         return await parts.starter.join(new, here, deps, may_join, background=background)
@@ -212,6 +219,10 @@ class Runtime:
             if spec is not None:
                 return spec
         return parts.agents.startable(agent)
+
+    def _worker(self, agent: Agent[Any] | AgentSpec, info: RunInfo) -> Agent[Any] | None:
+        """Return the agent of a new run; None if only other processes can work on the run."""
+        return None if isinstance(agent, AgentSpec) or not self._parts.agents.has_place(info) else agent
 
     async def _agent_to_continue(self, run_id: str | None, thread_id: str | None) -> str:
         """Return the agent of a start without one; of a repeated start, the agent of the run."""
@@ -292,7 +303,7 @@ class Runtime:
         if record is None:
             raise UnknownRun(run_id)
         agent_or_spec = await self._startable(record.info.agent)
-        here = None if isinstance(agent_or_spec, AgentSpec) else agent_or_spec
+        here = self._worker(agent_or_spec, record.info)
         AT_ONCE.check_deps(deps, here=here is not None)
         name = f"run_{random_ids.token_hex(8)}" if new_run_id is None else new_run_id
         with parts.services.signals.looking():
@@ -304,6 +315,8 @@ class Runtime:
             new = replace(new, info=replace(new.info, has_deps=True))
         with parts.services.signals.looking():
             new = inheriting(new, await self.store.state_at(run_id, step))
+            whole_record = record.row.counters.artifacts and await self.store.load(run_id, calls="all")
+            new = with_artifacts(new, whole_record.calls if whole_record else (), step)
         return await parts.starter.begin(new, here, deps)
 
     @checks_options
@@ -344,6 +357,10 @@ class Runtime:
     async def view(self, run_id: str) -> RunView:
         """Return one consistent, durable snapshot; see `Run.view`."""
         return await self.reader.view(run_id)
+
+    async def artifact(self, run_id: str, artifact_id: str) -> bytes:
+        """Return the bytes of an artifact; see `Run.artifact`."""
+        return (await self.reader.artifact(run_id, artifact_id)).data or b""
 
     def follow(self, run_id: str, *, after: int = 0) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
         """Follow a run's events to its end; see `Run.events`."""

@@ -137,8 +137,8 @@ def check_id(name: str, value: object) -> None:
         _id_of(name, value)
 
 
-def new_run(birth: StartRequest, now: datetime, redactor: Redactor) -> NewRun:
-    """Return the rows and the first event of a new run.
+def new_run(birth: StartRequest, now: datetime, redactor: Redactor, *, place: str | None = None) -> NewRun:
+    """Return the rows and the first event of a new run. `place`: where its workspace is.
 
     The title is stored redacted, because lists show it and searches read it.
 
@@ -157,6 +157,7 @@ def new_run(birth: StartRequest, now: datetime, redactor: Redactor) -> NewRun:
         session_id=birth.session_id,
         by=birth.by or LOCAL,
         workspace=birth.workspace,
+        place=place,
         deadline=birth.deadline,
         has_deps=birth.has_deps,
         title=title_of(birth.title or birth.text, redactor),

@@ -1,9 +1,9 @@
 """The reason why `wait()` does not return yet: another run, deps, a slot, people or tasks.
 
 Theory of operation. Reasons have an order, and the first that applies is returned: another run works on the thread;
-agent or deps are missing here; the deps provider has not answered; no process has taken the run from its queue; no slot
-is free; people or background tasks must act. Thread, queue, people and tasks are in the store, the others are known to
-this runtime only, so a reader without a runtime sees fewer reasons (`stored_wait`).
+agent, place or deps are missing here; the deps provider has not answered; no process has taken the run from its queue;
+no slot is free; people or background tasks must act. Thread, queue, people and tasks are in the store, the others are
+known to this runtime only, so a reader without a runtime sees fewer reasons (`stored_wait`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _BUSY: Final = "another run works on its thread"
 _LACKS: Final[dict[str, WaitKind]] = {
     "agent_unknown": "agent",
     "state_mismatch": "agent",
+    "target_offline": "place",
     "deps_missing": "deps",
     GAVE_UP: "owner",
 }

@@ -17,7 +17,7 @@ import attrs
 
 from greenroom.supervision import Raised, capture, failure_of
 
-from ..abc import Model
+from ..abc import Model, Surroundings
 from ..agents.agent import Agent
 from ..agents.graph import agents_below, check_graph, graph_of, joined_spec, unknown_agent
 from ..contract.codec import failure_text, message_of
@@ -41,6 +41,9 @@ called again, with back-off from one second to one minute.
 MISFIT: Final = "state_mismatch"
 """Degraded code of a run whose stored state keys differ from the agent's declarations."""
 
+OFFLINE: Final = "target_offline"
+"""Degraded code of a run whose workspace is at a place that is not here, or that no live process has."""
+
 NO_PROVIDER: Final = "it was started with deps of its own and the runtime has no provider"
 
 
@@ -48,7 +51,7 @@ class RunUnavailable(Exception):
     """A run cannot be worked on now.
 
     Attributes:
-        reason: deps_missing, agent_unknown or state_mismatch.
+        reason: deps_missing, agent_unknown, target_offline or state_mismatch.
         passing: trying again may help without any action here.
     """
 
@@ -68,10 +71,12 @@ class Override:
 
 @attrs.define(eq=False, repr=False)
 class Agents:
-    """The agents of one runtime by key, with the deps given to `open_runtime`.
+    """The agents of one runtime by key, with the deps and the surroundings given to `open_runtime`.
 
     Attributes:
         by_key: the agents; `find` adds those that a start brings along.
+        surroundings: the workspaces of this process; None: `start(workspace=)` takes any text.
+        places: their names, each with its place.
         overrides: The overrides in effect, the newest last.
         failing: runs for which the provider of deps failed the last time, which was logged.
     """
@@ -81,6 +86,8 @@ class Agents:
     _redactor: Redactor
     _log: ErrorLog
     _model_by_name: Callable[[str], Model]
+    surroundings: Surroundings | None = None
+    places: Mapping[str, str] = attrs.field(factory=dict)
     overrides: list[Override] = attrs.field(init=False, factory=list)
     failing: set[str] = attrs.field(init=False, factory=set)
     _graphs: dict[str, Mapping[str, Agent[object]]] = attrs.field(init=False, factory=dict)
@@ -268,6 +275,19 @@ class Agents:
             raise RunUnavailable("agent_unknown", str(error)) from error
         return agent
 
+    def has_place(self, info: RunInfo) -> bool:
+        """Return True if a run may work here: it has no place, or its place is here."""
+        return info.place is None or info.place in self.places.values()
+
+    def check_place(self, info: RunInfo) -> None:
+        """Check that a run may work here.
+
+        Raises:
+            RunUnavailable: the place of its workspace is not here.
+        """
+        if not self.has_place(info):
+            raise RunUnavailable(OFFLINE, offline(info))
+
     @property
     def has_provider(self) -> bool:
         """True if the deps come from a provider, which is called for each run (`ask_deps`)."""
@@ -328,5 +348,12 @@ class Agents:
         """
         if not has_agent and info.agent not in self.by_key:
             return "agent_unknown", f"no agent has the key {info.agent!r}"
+        if not self.has_place(info):
+            return OFFLINE, offline(info)
         available = has_deps or self.has_deps
         return ("deps_missing", NO_PROVIDER) if info.has_deps and not available else None
+
+
+def offline(info: RunInfo) -> str:
+    """Return why a run is not worked on where its place is not."""
+    return f"the place of its workspace {info.workspace!r:.100} is not here; open a runtime with it where it is"

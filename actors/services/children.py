@@ -22,19 +22,12 @@ from greenroom.supervision import Mailbox, Raised, capture, cleanup, failure_of
 from ..contract.decisions import Ticket
 from ..contract.excerpt import is_large
 from ..contract.inference import Inference
+from ..engine.body_inputs import CallPrinted, CallProgressed
 from ..engine.effects import StartCall
-from ..engine.inputs import (
-    BodyOverran,
-    CallPrinted,
-    CallProgressed,
-    Input,
-    ModelAnswered,
-    ModelFailed,
-    ModelStreamed,
-    Unfinished,
-)
+from ..engine.inputs import BodyOverran, Input, ModelAnswered, ModelFailed, ModelStreamed, Unfinished
 from ..errors import NewerRelease
 from .delta_buffers import DeltaBuffer, DeltaBuffers, SplitText
+from .spoken_text import SpokenText
 from .task_requests import TaskRequests
 
 K = TypeVar("K")
@@ -200,8 +193,8 @@ class Children:
     """
 
     __slots__ = (
-        "_all_gone", "_discards_deltas", "_ended", "_nursery", "_questions", "_split", "calls", "checks", "crash",
-        "fence", "inputs", "live", "messages", "nudge", "overrun_bodies", "result_bytes", "turn",
+        "_all_gone", "_discards_deltas", "_ended", "_nursery", "_questions", "_split", "_spoken", "calls", "checks",
+        "crash", "fence", "inputs", "live", "messages", "nudge", "overrun_bodies", "result_bytes", "turn",
     )  # fmt: skip
 
     def __init__(
@@ -228,6 +221,7 @@ class Children:
         self.messages: Mapping[str, DeltaBuffers] = EMPTY
         self.calls: Mapping[tuple[str, int], DeltaBuffers] = EMPTY
         self._questions: TaskRequests | None = None
+        self._spoken: SpokenText | None = None
         self.checks: Mapping[str, tuple[float, Callable[[], float | None]]] = EMPTY
 
     def start(
@@ -346,6 +340,13 @@ class Children:
                 self._questions.close()
         return self._questions
 
+    @property
+    def spoken(self) -> SpokenText:
+        """The text that bodies are saying; created for the first of it."""
+        if self._spoken is None:
+            self._spoken = SpokenText(self.streams)
+        return self._spoken
+
     def submit_input(self, message: Input) -> None:
         """Hand a child's outcome to the run loop; never refused. After `end` the input is dropped."""
         if not self._ended:
@@ -363,6 +364,8 @@ class Children:
         self._discards_deltas = True
         for streams in (*self.messages.values(), *self.calls.values()):
             streams.discard_further()
+        if self._spoken is not None:
+            self._spoken.discard_further()
         for child in tuple(self.live.values()):
             child.scope.cancel(reason)
             grace = max(grace, child.grace)
@@ -403,7 +406,7 @@ class Children:
                 )
         for (call_id, attempt), streams in self.calls.items():
             out.extend(self._call_inputs(call_id, attempt, streams))
-        return out
+        return out if self._spoken is None else out + self._spoken.take()
 
     def close_message_stream(self, message: ModelAnswered | ModelFailed, inference: Inference | None) -> list[Input]:
         """Close the buffers of a message and return their remaining text as inputs.
@@ -451,7 +454,9 @@ class Children:
         return self.take_streams()
 
     def close_call_stream(self, call_id: str, attempt: int) -> list[Input]:
-        """Close the buffer of an attempt and return its remaining output as inputs."""
+        """Close the buffers of an attempt and return its remaining output as inputs."""
+        if self._spoken is not None:
+            self._spoken.drop(call_id, attempt)
         streams = self.calls.get((call_id, attempt))
         if streams is None:
             return []
@@ -529,6 +534,8 @@ class Children:
 
     def streamed(self) -> bool:
         """Return True if showable streamed text or progress waits."""
+        if self._spoken is not None and self._spoken.ready():
+            return True
         if not self.messages and not self.calls:
             return False
         return any(streams.text or streams.reasoning for streams in self.messages.values()) or any(

@@ -141,12 +141,19 @@ class DeltaBuffer:
 
 @attrs.define(eq=False)
 class DeltaBuffers:
-    """The streams of one child: text and reasoning of a message, or output and progress of a call."""
+    """The streams of one child: text and reasoning of a message, or output and progress of a call.
+
+    Attributes:
+        text, reasoning: The buffers; `text` also for output.
+        progress: the newest report of the progress.
+        printed, thought: the deltas taken so far, of the output or of a body's message: text and reasoning.
+    """
 
     text: DeltaBuffer
     reasoning: DeltaBuffer
     progress: tuple[float, str] | None = None
     printed: int = 0
+    thought: int = 0
 
     def discard_further(self) -> None:
         """Stop all waiting for room."""

@@ -21,7 +21,7 @@ from ..contract.converters import converter
 from ..contract.decisions import Command, CommandKind, Decision, SetResult, Suspend
 from ..contract.excerpt import excerpt
 from ..contract.ids import content_digest
-from ..contract.json_schema import unusable_schema
+from ..contract.json_schema.faults import unusable_schema
 from ..contract.messages import CallRequest, FinishReason, Message, ModelResponse, Usage, not_an_object, read_arguments
 from ..contract.parts import Part, fault_of_parts
 from ..contract.plain import JSONObject, JSONValue, encodable, exact

@@ -24,7 +24,7 @@ from greenroom.supervision.border import Raised, capture
 from ..contract.codec import MAX_DEPTH, SchemaError, parse
 from ..contract.converters import converter
 from ..contract.decisions import Decision, Ticket
-from ..contract.dropped_constraints import dropped_constraint
+from ..contract.json_schema.dropped_constraints import dropped_constraint
 from ..contract.messages import Message
 from ..contract.sizes import oversized, too_large
 

@@ -17,7 +17,7 @@ from functools import cached_property
 from random import Random
 from typing import Any, Final
 
-from ..contract.json_schema import unusable_schema
+from ..contract.json_schema.faults import unusable_schema
 from ..contract.patterns import linear
 from ..contract.plain import JSONObject, JSONValue
 from ..errors import UsageError

@@ -19,7 +19,7 @@ from typing_extensions import override
 from greenroom.supervision.border import Raised, capture
 
 from ..contract.codec import message_of
-from ..contract.dropped_constraints import dropped_constraint
+from ..contract.json_schema.dropped_constraints import dropped_constraint
 from ..contract.outcomes import Completed
 from ..contract.plain import JSONObject, JSONValue
 from ..contract.spec import AgentSpec, Concurrency, ToolSpec
@@ -237,4 +237,5 @@ def tool_essence(tool: Tool[..., object]) -> Any:
     # added only if set, so that digests of other tools stay stable
     more = [["guardrail", one.kind, one.name] for one in (*tool.input_guardrails, *tool.output_guardrails)]
     conditional = [] if tool.is_enabled is True else ["is_enabled"]
-    return [*essence, *(["background"] if tool.background else []), *more, *conditional]
+    prepares = [] if tool.prepare is None else ["prepare"]
+    return [*essence, *(["background"] if tool.background else []), *more, *conditional, *prepares]

@@ -21,8 +21,8 @@ import msgspec
 from greenroom.supervision.border import Raised, capture
 
 from ..contract.codec import message_of, normalise
-from ..contract.dropped_constraints import dropped_constraint
-from ..contract.json_schema import schema_fault, unusable_schema
+from ..contract.json_schema.dropped_constraints import dropped_constraint
+from ..contract.json_schema.faults import schema_fault, unusable_schema
 from ..contract.plain import JSONObject, JSONValue
 from ..errors import ToolDefinitionError
 from ..state.values import copied

@@ -6,20 +6,25 @@ body are then dropped.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 import attrs
 import trio
 
+from ..contract.artifacts import Artifact, ArtifactKind, without_bytes
 from ..contract.decisions import Decision, Suspend
 from ..contract.facts import NestedAnswer
 from ..contract.ids import idempotency_key
+from ..contract.messages import Usage
+from ..contract.parts import Attachment
 from ..contract.plain import JSONObject
 from ..contract.tasks import TaskView
 from ..errors import ToolError, UsageError
 from ..state.access import WritableState, check_state
 from ..state.values import copied_decision
+from .artifacts import artifact_of, read_whole
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -49,6 +54,19 @@ class EndNested(Protocol):
         """Report the result, or the code of a failure."""
 
 
+class Reports(Protocol):
+    """Reports what a program says and does that works for the call; see `ToolContext.reports`."""
+
+    async def say(self, text: str = "", *, reasoning: str = "") -> None:
+        """Stream more of the message that the program is saying."""
+
+    async def complete(self, text: str) -> None:
+        """Complete that message: `text` is all of it."""
+
+    async def note(self, kind: str, /, *, attachments: Sequence[Attachment] = (), **fields: object) -> None:
+        """Note an event, such as "run.plan.changed" with its `entries`."""
+
+
 class Spawnable(Protocol):
     """A tool as `spawn` accepts it, apart from a name."""
 
@@ -61,6 +79,16 @@ class Spawnable(Protocol):
         """Whether each call of the tool becomes a task."""
 
 
+class _NoReports:
+    """The reports of a context that was made by hand."""
+
+    async def say(self, text: str = "", *, reasoning: str = "") -> None: ...
+
+    async def complete(self, text: str) -> None: ...
+
+    async def note(self, kind: str, /, *, attachments: Sequence[Attachment] = (), **fields: object) -> None: ...
+
+
 async def _nobody_hears_progress(fraction: float, text: str) -> None: ...
 
 
@@ -71,6 +99,15 @@ def _deaf_progress(fraction: float, text: str) -> None: ...
 
 
 def _deaf_output(text: str) -> None: ...
+
+
+async def _keep_no_memo(memo: object) -> None: ...
+
+
+def _forget_memo(memo: object) -> None: ...
+
+
+def _count_nothing(usage: Usage, model: str) -> None: ...
 
 
 def _carry_on() -> None: ...
@@ -107,6 +144,14 @@ def _question(suspend: object) -> Suspend:
     if not isinstance(suspend, Suspend):
         raise UsageError(f"ask({suspend!r:.100}): give a gr.Suspend(message=...), not {type(suspend).__name__}")
     return suspend
+
+
+async def _publish_nowhere(artifact: Artifact) -> Artifact:
+    return without_bytes(artifact)
+
+
+def _publish_nothing(artifact: Artifact) -> Artifact:
+    return without_bytes(artifact)
 
 
 async def _start_nothing(tool: str, arguments: JSONObject) -> str:
@@ -165,6 +210,24 @@ class _ContextBase(Generic[Deps]):
     attempt: int = 1
     decision: Decision | None = attrs.field(default=None, converter=attrs.converters.optional(copied_decision))
     state: WritableState = attrs.field(factory=WritableState, validator=check_state)
+    workspace: Any = attrs.field(default=None)
+    memo: Any = None
+    count_usage: Callable[[Usage, str], None] = attrs.field(default=_count_nothing, repr=False)
+
+    def spend(self, usage: Usage, model: str = "") -> None:
+        """Add what a model has used that this body has asked itself. The usage joins that of the run, and its budget.
+
+        It counts when the body ends, with a result, a failure or a question; the usage of a body that is cut off by a
+        cancel or the end of its process is lost.
+
+        Args:
+            usage: The tokens and requests since the last report.
+            model: The name of the model, for the prices of a budget; "" has no price.
+
+        Raises:
+            ToolError: a count is invalid, or the body has named more than 16 models.
+        """
+        self.count_usage(usage, model)
 
     @property
     def idempotency_key(self) -> str:
@@ -184,9 +247,15 @@ class ToolContext(_ContextBase[Deps]):
         decision: the newest answer to a `Suspend` of this body; None until then. Permissions (an approval, a plugin's
             gate, the repetition of a lost body) are not answers; gates see those.
         state: state keys. The body reads its own writes; others see them when the body has returned.
+        memo: what an earlier attempt of this call has kept with `save`, a copy; None if nothing.
+        save_memo, count_usage: set by the runtime; call `save` and `spend` instead.
+        reports: set by the runtime, for bodies that let another program work: what it says and does, as events of the
+            run. See `BodyReports` for errors and delivery.
+        workspace: what the run works in, such as a `gr.ext.Worktree`; None for a run without a workspace.
         report_progress, report_output: set by the runtime; call `progress` and `output` instead.
         start_task, stop_task, see_tasks: set by the runtime; call `spawn`, `cancel_task` and `tasks` instead.
         ask_people: set by the runtime; call `ask` instead.
+        publish: set by the runtime; call `artifact` instead.
         call_nested, end_nested: set by the runtime, for bodies that let another program work: such a body asks before
             the program acts, does the work only if the answer has arguments, and reports the end. Calls and answers are
             concurrent. See `BodyPort` for errors and cancellation.
@@ -198,8 +267,11 @@ class ToolContext(_ContextBase[Deps]):
     stop_task: Callable[[str], Awaitable[bool]] = attrs.field(default=_stop_nothing, repr=False)
     see_tasks: Callable[[], Awaitable[tuple[TaskView, ...]]] = attrs.field(default=_see_nothing, repr=False)
     ask_people: Callable[[Suspend], Awaitable[Decision]] = attrs.field(default=_ask_nobody, repr=False)
+    publish: Callable[[Artifact], Awaitable[Artifact]] = attrs.field(default=_publish_nowhere, repr=False)
     call_nested: CallNested = attrs.field(default=_call_nothing, repr=False)
     end_nested: EndNested = attrs.field(default=_end_nothing, repr=False)
+    reports: Reports = attrs.field(factory=_NoReports, repr=False)
+    save_memo: Callable[[object], Awaitable[None]] = attrs.field(default=_keep_no_memo, repr=False)
 
     async def progress(self, fraction: float, text: str = "") -> None:
         """Report the progress of the body. Reports may be merged; the newest one wins. A checkpoint.
@@ -227,6 +299,25 @@ class ToolContext(_ContextBase[Deps]):
         await trio.lowlevel.checkpoint()
         await self.report_output(chunk)
 
+    async def save(self, memo: object) -> None:
+        """Keep a memo for the next attempt of this call, in place of the one before. A checkpoint.
+
+        A body that runs again, after a crash, a decision or a conflict, reads the newest memo as `ctx.memo`: the id of
+        a job elsewhere, for example, at which it looks before it begins another one. The memo is private: no event, no
+        model and no view has it.
+
+        Delivery: durable when this method returns. Cancellation: the memo may be kept.
+
+        Args:
+            memo: Plain JSON data, at most 16 KiB as JSON.
+
+        Raises:
+            ToolError: the memo is too large or has no form in JSON, the body is a background task's, or the run does
+                not wait for this call any more.
+        """
+        await trio.lowlevel.checkpoint()
+        await self.save_memo(memo)
+
     async def ask(self, suspend: Suspend) -> Decision:
         """Ask people, and wait in this body for their decision: the run rests meanwhile, and this process waits.
 
@@ -248,6 +339,47 @@ class ToolContext(_ContextBase[Deps]):
         question = _question(suspend)
         await trio.lowlevel.checkpoint()
         return await self.ask_people(question)
+
+    async def artifact(
+        self,
+        name: str,
+        data: bytes | str | Path | None = None,
+        /,
+        *,
+        kind: ArtifactKind = "file",
+        media_type: str | None = None,
+        **metadata: object,
+    ) -> Artifact:
+        """Publish bytes: followers of the run see them, and `GET /v1/runs/{run}/artifacts/{id}` serves them.
+
+        Secrets in a text (bytes that are UTF-8) are masked as in events. The artifact is whole or not there, and
+        durable on return. A body that runs again (after a crash, a suspension) and publishes the same again gets the
+        artifact of before.
+
+        Cancellation: the artifact may be published.
+
+        Args:
+            name: the name of a file, at most 255 characters, and no path.
+            data: 1 byte to 8 MiB, a text, or the path of a file that is read whole. None: only of a preview with `url`.
+            kind: "file"; "document", "screenshot" or "preview", which require metadata; "diff", "transcript" or "raw",
+                which are texts.
+            media_type: such as "text/html". None: what the bytes and the end of the name show.
+            **metadata: JSON data of at most 2,048 bytes. A document requires the texts source_route, language and
+                build_status; a screenshot the texts viewport, route, theme, language and privacy_review ("none",
+                "passed", or "blocked": its bytes are not stored); a preview read_at, a datetime with a zone, and path
+                (the file that the bytes are from) or url (an address, as a text: nothing fetches it).
+
+        Returns:
+            The artifact with its id, without its bytes.
+
+        Raises:
+            UsageError: an argument is invalid, metadata is missing, or the bytes are too many.
+            ToolError: the run has 200 artifacts or 64 MiB of them, or does not wait for this call any more, or the
+                body is a background task's.
+        """
+        await trio.lowlevel.checkpoint()
+        body = await trio.to_thread.run_sync(read_whole, data) if isinstance(data, Path) else data
+        return await self.publish(artifact_of(name, body, kind=kind, media_type=media_type, metadata=metadata))
 
     async def spawn(self, tool: Spawnable | str, /, **arguments: object) -> str:
         """Start a tool of the agent as a background task of this run and continue beside it.
@@ -312,8 +444,9 @@ class SyncToolContext(_ContextBase[Deps]):
         attempt: counts from 1.
         decision: the newest answer to a `Suspend` of this body; None until then. Permissions (an approval, a plugin's
             gate, the repetition of a lost body) are not answers; gates see those.
-        state: as in `ToolContext`.
-        report_progress, report_output, heed, start_task, stop_task, see_tasks, ask_people: set by the runtime.
+        state, memo, workspace: as in `ToolContext`.
+        report_progress, report_output, heed, start_task, stop_task, see_tasks, ask_people, publish, save_memo,
+            count_usage: set by the runtime.
     """
 
     report_progress: Callable[[float, str], None] = attrs.field(default=_deaf_progress, repr=False)
@@ -323,6 +456,8 @@ class SyncToolContext(_ContextBase[Deps]):
     stop_task: Callable[[str], bool] = attrs.field(default=_stop_none, repr=False)
     see_tasks: Callable[[], tuple[TaskView, ...]] = attrs.field(default=_see_none, repr=False)
     ask_people: Callable[[Suspend], Decision] = attrs.field(default=_ask_none, repr=False)
+    save_memo: Callable[[object], None] = attrs.field(default=_forget_memo, repr=False)
+    publish: Callable[[Artifact], Artifact] = attrs.field(default=_publish_nothing, repr=False)
 
     def progress(self, fraction: float, text: str = "") -> None:
         """Report the progress of the body; as `ToolContext.progress`.
@@ -346,6 +481,16 @@ class SyncToolContext(_ContextBase[Deps]):
         self.heed()
         self.report_output(chunk)
 
+    def save(self, memo: object) -> None:
+        """Keep a memo for the next attempt of this call; as `ToolContext.save`.
+
+        Raises:
+            ToolError: the memo is refused, with the reason.
+            trio.Cancelled: the call was cancelled.
+        """
+        self.heed()
+        self.save_memo(memo)
+
     def ask(self, suspend: Suspend) -> Decision:
         """Ask people, and wait in this thread for their decision; as `ToolContext.ask`.
 
@@ -357,6 +502,27 @@ class SyncToolContext(_ContextBase[Deps]):
         question = _question(suspend)
         self.heed()
         return self.ask_people(question)
+
+    def artifact(
+        self,
+        name: str,
+        data: bytes | str | Path | None = None,
+        /,
+        *,
+        kind: ArtifactKind = "file",
+        media_type: str | None = None,
+        **metadata: object,
+    ) -> Artifact:
+        """Publish bytes; as `ToolContext.artifact`.
+
+        Raises:
+            UsageError: an argument is invalid, metadata is missing, or the bytes are too many.
+            ToolError: the artifact is refused, with the reason.
+            trio.Cancelled: the call was cancelled.
+        """
+        self.heed()
+        body = read_whole(data) if isinstance(data, Path) else data
+        return self.publish(artifact_of(name, body, kind=kind, media_type=media_type, metadata=metadata))
 
     def spawn(self, tool: Spawnable | str, /, **arguments: object) -> str:
         """Start a tool of the agent as a background task of this run; as `ToolContext.spawn`.

@@ -24,6 +24,7 @@ from .arguments import Arguments, GivenArguments, given_arguments, read_argument
 from .context import SyncToolContext, ToolContext
 from .docstrings import first_paragraph
 from .named_deps import ANY, named_deps
+from .preparing import PrepareTool
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -72,6 +73,7 @@ class ToolOptions(TypedDict, total=False):
     input_guardrails: Sequence[ToolInputGuardrail[Any, Any]]
     output_guardrails: Sequence[ToolOutputGuardrail[Any, Any]]
     is_enabled: bool | Enabled
+    prepare: PrepareTool | None
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -98,6 +100,8 @@ class Tool(Generic[P, R_co]):
         input_guardrails: judge the arguments of each call, in order, before its other gates.
         output_guardrails: judge the result of each body, in order, before it is stored.
         is_enabled: True, False, or a predicate that is called in each step.
+        prepare: an async function that is called once before the first step of a run; None: nothing to prepare.
+        plugin: the name of a plugin without which no agent may have the tool; None: any agent may.
         is_async: runs in the event loop; otherwise in a worker thread.
         deps_type: the dependencies that the context of the body names, as `ToolContext[Deps]`; Any if none.
     """
@@ -118,6 +122,8 @@ class Tool(Generic[P, R_co]):
     input_guardrails: tuple[ToolInputGuardrail[Any, Any], ...] = ()
     output_guardrails: tuple[ToolOutputGuardrail[Any, Any], ...] = ()
     is_enabled: bool | Enabled = True
+    prepare: PrepareTool | None = None
+    plugin: str | None = None
     is_async: bool
     _arguments: Arguments | GivenArguments = attrs.field(repr=False)
     deps_type: object = ANY
@@ -194,6 +200,7 @@ class Tool(Generic[P, R_co]):
             output=not self.background,
             guarded=bool(self.input_guardrails),
             conditional=self.is_enabled is not True,
+            prepares=self.prepare is not None,
             check=self._arguments.check,
         )
 
@@ -268,6 +275,10 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
                 passes its gates: if the tool is disabled by then, the call fails (tool_disabled), and every other call
                 of the step whose body has not begun is cancelled (turn_stopped). A predicate that fails, or takes
                 30 s, means: not offered.
+            prepare: async (ctx) -> `Preparation` or None, with a `PreparationContext`. It is called before the first
+                step of each run whose agent, or an agent that the run may be handed over to, has the tool, and again if
+                the process ends meanwhile. A `PreparationError` that it raises fails the run with the error's code, any
+                other exception with tool_error, and 300 s with runtime_unavailable.
 
     Raises:
         ToolDefinitionError: the function cannot be a tool as it is written, or an option is invalid; names the fault
@@ -376,6 +387,7 @@ def _check_values(options: ToolOptions, fault: Callable[[str, str], ToolDefiniti
     _check_effect(effect, fault)
     _check_predicate("needs_approval", approval, fault, ctx=None, arguments={})
     _check_predicate("is_enabled", options.get("is_enabled", True), fault, ctx=None)
+    _check_prepare(options.get("prepare"), fault)
     if not isinstance(options.get("description", ""), str):
         raise fault("description", "give a str")
     if options.get("on_conflict") == "retry" and options.get("replay") != "safe":
@@ -404,6 +416,11 @@ def _check_predicate(
 ) -> None:
     if not isinstance(value, bool) and not _takes(value, *arguments.values()):
         raise fault(option, f"use True, False, or a function ({', '.join(arguments)}) -> bool")
+
+
+def _check_prepare(prepare: object, fault: Callable[[str, str], ToolDefinitionError]) -> None:
+    if prepare is not None and not (inspect.iscoroutinefunction(prepare) and _takes(prepare, None)):
+        raise fault("prepare", "give an async function (ctx) -> Preparation or None, or None")
 
 
 def _check_effect(effect: str, fault: Callable[[str, str], ToolDefinitionError]) -> None:

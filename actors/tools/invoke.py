@@ -38,12 +38,14 @@ class ToolFailed(GreenroomError):
     Attributes:
         code: tool_error, tool_timeout or invalid_arguments.
         fatal: the tool declares that this failure ends the run (`on_error` or `on_timeout` is "raise").
+        run_code: The code of the run's failure then; None: tool_error.
     """
 
-    def __init__(self, text: str, *, code: FailureCode, fatal: bool) -> None:
+    def __init__(self, text: str, *, code: FailureCode, fatal: bool, run_code: str | None = None) -> None:
         super().__init__(text)
         self.code: FailureCode = code
         self.fatal = fatal
+        self.run_code = run_code
 
 
 class Fence(Protocol):
@@ -179,7 +181,9 @@ def _settle(tool: Tool[..., object], error: BaseException) -> Suspend:
     """Return a raised Suspend; raise any other exception of a body as ToolFailed."""
     if isinstance(error, Suspend):
         return error
-    raise ToolFailed(shown_text(error), code="tool_error", fatal=tool.on_error == "raise") from error
+    codes = (leaf.run_code for leaf in leaves(error) if isinstance(leaf, ToolError))
+    run_code, fatal = next(filter(None, codes), None), tool.on_error == "raise"
+    raise ToolFailed(shown_text(error), code="tool_error", fatal=fatal, run_code=run_code) from error
 
 
 def shown_text(error: BaseException) -> str:

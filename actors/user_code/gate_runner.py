@@ -13,11 +13,12 @@ from typing import Any, Final
 
 import attrs
 
+from ..contract.codec import shortened
 from ..contract.decisions import Allow, Block, Deny, SetResult, Suspend, Verdict
 from ..contract.guardrails import Tripped
 from ..contract.phases import Phase
 from ..engine.gates import APPROVAL
-from ..engine.inputs import Overruled, PhaseDone
+from ..engine.inputs import Allowed, Overruled, PhaseDone
 from ..plugins.plugin import Plugin, name_of
 from ..services.sanitize import InvalidValue, data_of, suspend_of, text_of
 from ..state.access import State
@@ -26,6 +27,8 @@ from .approvals import BUILT_IN, NO, ApprovalNeed
 from .calls import HookFailed, read_answer, together
 from .hooks import HookRequest, call_hook, where
 
+LONGEST_NOTE: Final = 1_000
+"""Most characters of a gate's note about a call that passes."""
 _RANK: Final = {Block: 4, Deny: 3, Suspend: 2, SetResult: 1}
 _WORD: Final[dict[type, Any]] = {Block: "block", Deny: "deny", Suspend: "suspend", SetResult: "set_result"}
 
@@ -77,6 +80,11 @@ async def run_gates(
         votes.append((BUILT_IN, Suspend(reason="tool_permission", message=doubt)))
     elif need.needed:
         votes.append((BUILT_IN, APPROVAL))
+    notes = tuple(
+        Allowed(plugin=name, note=verdict.note)
+        for name, verdict in votes
+        if isinstance(verdict, Allow) and verdict.note
+    )
     objections = [(name, verdict) for name, verdict in votes if verdict is not None and not isinstance(verdict, Allow)]
     # max returns the first of equals
     winner, strongest = max(objections, key=lambda pair: _RANK[_kind(pair[1])], default=("", Allow()))
@@ -87,6 +95,7 @@ async def run_gates(
             for name, verdict in objections
             if name not in (winner, BUILT_IN)
         ),
+        allowed=notes,
         ignored=tuple(faults),
         doubt=None if need.doubt is None else text_of(need.doubt),
     )
@@ -100,8 +109,10 @@ def _verdict(plugin: Plugin, answer: object) -> Verdict | None:
     hook = where(plugin, Phase.TOOL_GATE)
     try:
         match answer:
-            case None | Allow():
-                return answer
+            case None:
+                return None
+            case Allow(note=str()):
+                return Allow(note=text_of(shortened(answer.note, LONGEST_NOTE)))
             case Suspend():
                 suspend = suspend_of(answer)
                 return attrs.evolve(suspend, reason="tool_permission") if suspend.reason == "user_input" else suspend

@@ -23,7 +23,8 @@ from ..agents.agent import Agent
 from ..contract.decisions import Suspend
 from ..contract.inference import RequestChanges
 from ..contract.phases import Phase
-from ..engine.inputs import CallEdit, PhaseDone, Spent, Trimmed
+from ..engine.body_inputs import Spent
+from ..engine.inputs import CallEdit, PhaseDone, Trimmed
 from ..errors import AgentDefinitionError
 from ..models import resolve_model
 from ..plugins.contexts import GateContext, PhaseContext
@@ -216,7 +217,7 @@ def _unknown(answer: Mutation, request: HookRequest) -> str | None:
     """Return the fault of an answer that names a tool or call that does not exist; else None."""
     tools = {info.name for info in request.agent.tool_infos}
     for name in (*(answer.request.include or ()), *answer.request.exclude):
-        if name not in tools:
+        if name not in tools and not request.agent.toolsets:  # they offer tools of any name
             return f"names the tool {name!r}; the agent's tools are: {', '.join(sorted(tools)) or 'none'}"
     message_ids = {message.id for message in request.context(State(), ()).messages} if answer.request.hidden else set()
     for name in answer.request.hidden:

@@ -22,7 +22,7 @@ from .errors import UnknownProposal, WorkspaceError
 from .journal import Contents, Journal, load_journal, perform, save_journal, with_permissions
 from .proposals import keep, part_of
 from .records import ApplyResult, Move, OpenProposal, ThreadFolder, WorktreeRecord, now, request_of
-from .worktrees import Shadow, move_tree
+from .shadow import Shadow, move_tree
 
 _ATTEMPTS: Final = 3
 """How often the merge is made again because a file has changed between the merge and its replacement."""

@@ -8,13 +8,21 @@ from ..errors import ToolError
 
 
 class WorkspaceError(ToolError):
-    """A workspace cannot do what is asked; the text names the value and the way out."""
+    """A workspace cannot do what is asked; the text names the value and the way out.
+
+    Attributes:
+        code: The code with which a run fails that cannot begin because of the error.
+        reason: One word for programs; empty if the code says all.
+    """
+
+    code: ClassVar[str] = "runtime_unavailable"
+    reason: str = ""
 
 
 class OutsideWorkspace(WorkspaceError):
     """A path leads to nothing that a run may use. The text is the same for a missing and for a forbidden file."""
 
-    code: ClassVar = "workspace_outside_allowlist"
+    code: ClassVar[str] = "workspace_outside_allowlist"
 
     def __init__(self, path: str) -> None:
         super().__init__(
@@ -31,8 +39,6 @@ class GitUnavailable(WorkspaceError):
         reason: "missing" (there is no program named git), or "incompatible" (the version is below `git.LEAST`).
     """
 
-    code: ClassVar = "runtime_unavailable"
-
     def __init__(self, reason: Literal["missing", "incompatible"], detail: str) -> None:
         super().__init__(f"runtime_unavailable ({reason}): {detail}")
         self.reason = reason
@@ -45,10 +51,18 @@ class GitFailed(WorkspaceError):
 class WorkspaceTooLarge(WorkspaceError):
     """A folder, or a file of one, is over a limit; the text names both sizes."""
 
+    reason = "too_large"
+
 
 class WorkspaceBusy(WorkspaceError):
     """Another process works on the same workspace for longer than the caller waits."""
 
+    reason = "busy"
+
 
 class UnknownProposal(WorkspaceError):
     """No proposal of the thread has this id, or this proposal has no such path."""
+
+
+class StepFilesGone(WorkspaceError):
+    """A fork cannot begin with the files of its step: the worktree of the run was removed, or was never here."""

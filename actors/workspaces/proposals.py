@@ -11,9 +11,9 @@ import trio
 from .difference import ChangedFile, parse_difference, proposal_id
 from .errors import UnknownProposal
 from .records import OpenProposal, ThreadFolder, WorktreeRecord, now
+from .shadow import Shadow
 from .snapshots import commit_of
 from .walk import LeftOut
-from .worktrees import Shadow
 
 MOST_TEXT: Final = 1024 * 1024
 """Bytes of a difference as text; the counts and the apply are of the whole."""

@@ -78,6 +78,7 @@ class WorktreeRecord:
         proposals: By id, those that can be applied; all start from `base`.
         results: By request, the newest last.
         move: A move that has not ended.
+        run_id: The newest run that has begun in it; None: it was used without a run.
         used: Wall time in seconds of the newest use.
     """
 
@@ -86,6 +87,7 @@ class WorktreeRecord:
     proposals: dict[str, OpenProposal] = attrs.field(factory=dict)
     results: dict[str, ApplyResult] = attrs.field(factory=dict)
     move: Move | None = None
+    run_id: str | None = None
     used: float = 0.0
 
     def with_base(self, base: str, *, move: Move | None = None) -> WorktreeRecord:

@@ -19,6 +19,7 @@ from greenroom.actors.abc import CallDelta as CallDelta
 from greenroom.actors.abc import ReasoningDelta as ReasoningDelta
 from greenroom.actors.abc import Pruned as Pruned
 from greenroom.actors.abc import Store as Store
+from greenroom.actors.abc import Surroundings as Surroundings
 from greenroom.actors.abc import TextDelta as TextDelta
 from greenroom.actors.abc import UsageReport as UsageReport
 from greenroom.actors.agents.agent import Agent as Agent
@@ -64,8 +65,10 @@ from greenroom.actors.contract.outcomes import RunFailedError as RunFailedError
 from greenroom.actors.contract.outcomes import RunWaitingError as RunWaitingError
 from greenroom.actors.contract.outcomes import Stopped as Stopped
 from greenroom.actors.contract.outcomes import Waiting as Waiting
+from greenroom.actors.contract.artifacts import Artifact as Artifact
 from greenroom.actors.contract.parts import Part as Part
 from greenroom.actors.contract.phases import Phase as Phase
+from greenroom.actors.contract.preparation import Preparation as Preparation
 from greenroom.actors.contract.rows import RunInfo as RunInfo
 from greenroom.actors.contract.run_lists import RunCounts as RunCounts
 from greenroom.actors.contract.run_lists import RunPage as RunPage
@@ -81,6 +84,7 @@ from greenroom.actors.errors import ModelError as ModelError
 from greenroom.actors.errors import ModelErrorKind as ModelErrorKind
 from greenroom.actors.errors import AgentLoadError as AgentLoadError
 from greenroom.actors.errors import InvalidAttachment as InvalidAttachment
+from greenroom.actors.errors import PreparationError as PreparationError
 from greenroom.actors.errors import RunDegradedError as RunDegradedError
 from greenroom.actors.errors import RunExists as RunExists
 from greenroom.actors.errors import RunPruned as RunPruned
@@ -96,8 +100,10 @@ from greenroom.actors.errors import ThreadForbidden as ThreadForbidden
 from greenroom.actors.errors import ToolDefinitionError as ToolDefinitionError
 from greenroom.actors.errors import ToolError as ToolError
 from greenroom.actors.errors import UnknownAgent as UnknownAgent
+from greenroom.actors.errors import UnknownArtifact as UnknownArtifact
 from greenroom.actors.errors import UnknownRun as UnknownRun
 from greenroom.actors.errors import UsageError as UsageError
+from greenroom.actors.errors import WorkspaceRefused as WorkspaceRefused
 from greenroom.actors.agents.handoff import Handoff as Handoff
 from greenroom.actors.agents.handoff import handoff as handoff
 from greenroom.actors.plugins.contexts import GateContext as GateContext
@@ -145,18 +151,21 @@ from greenroom.actors.tools.context import SyncToolContext as SyncToolContext
 from greenroom.actors.tools.context import ToolContext as ToolContext
 from greenroom.actors.tools.definition import Tool as Tool
 from greenroom.actors.tools.definition import tool as tool
+from greenroom.actors.tools.preparing import PreparationContext as PreparationContext
+from greenroom.actors.tools.toolset import Toolset as Toolset
 from greenroom.supervision.public import publish as _publish
 
 __version__ = "0.1.0"
 
 if _TYPE_CHECKING:
+    from greenroom import backends as backends
     from greenroom import ext as ext
 else:
 
     def __getattr__(name: str) -> object:
-        """Import `greenroom.ext` at its first use: most programs have neither rules nor workspaces."""
-        if name == "ext":
-            return _import_module("greenroom.ext")
+        """Import a module at its first use: most programs have neither rules nor workspaces, nor programs."""
+        if name in ("backends", "ext"):
+            return _import_module(f"greenroom.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -164,6 +173,7 @@ __all__ = [
     "__version__",
     "Agent",
     "AgentDefinitionError",
+    "Artifact",
     "Allow",
     "CommandResult",
     "TicketSummary",
@@ -214,6 +224,9 @@ __all__ = [
     "OutcomeError",
     "Part",
     "Phase",
+    "Preparation",
+    "PreparationContext",
+    "PreparationError",
     "PhaseContext",
     "Plugin",
     "Price",
@@ -254,6 +267,7 @@ __all__ = [
     "StateKey",
     "Stopped",
     "Store",
+    "Surroundings",
     "StoreDown",
     "StoreError",
     "StoreOpenError",
@@ -272,12 +286,15 @@ __all__ = [
     "ToolDefinitionError",
     "ToolError",
     "ToolInfo",
+    "Toolset",
     "Trip",
     "UnknownAgent",
+    "UnknownArtifact",
     "UnknownRun",
     "Unreplayable",
     "Usage",
     "UsageError",
+    "WorkspaceRefused",
     "UsageReport",
     "Verdict",
     "Waiting",

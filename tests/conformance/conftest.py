@@ -23,7 +23,8 @@ T = TypeVar("T", bound=Shelf)
 MEASURING = ("test_lifecycle_expiry", "test_lifecycle_pauses", "test_lifecycle_stops")
 """Modules of the lifecycle suite whose scenes measure time."""
 SHARED = tuple(
-    f"test_lifecycle_{subject}" for subject in ("cancel", "decisions", "nested", "outcome_unknown", "recovery", "run")
+    f"test_lifecycle_{subject}"
+    for subject in ("cancel", "decisions", "nested", "outcome_unknown", "preparing", "recovery", "run")
 )
 """Modules of the lifecycle suite that are also played by a process among others.
 

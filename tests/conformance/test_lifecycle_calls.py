@@ -287,6 +287,16 @@ async def test_a_denied_call_ends_and_the_model_reads_why(play, autojump_clock):
     assert (life.effects, life.outcome.output) == (["C"], "done")
 
 
+@pytest.mark.rule("L-14", "A-26")
+@pytest.mark.parametrize(("text", "stage"), [("Ask first.", "completed"), (None, "cancelled")])
+async def test_a_denial_with_a_text_for_the_model_goes_on_also_where_denials_end_runs(
+    play, autojump_clock, text, stage
+):
+    life = await play([A], "done", do=[decide("r.t1", "cancel", result=text)], on_deny="cancel_run")
+    assert (life.view.stage, life.effects) == (stage, [])
+    assert life.tool_texts["A"] == text or text is None
+
+
 # --- edited arguments ------------------------------------------------------------------------------------------------
 
 

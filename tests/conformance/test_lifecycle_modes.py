@@ -23,11 +23,8 @@ def looks(*seconds: float) -> list:
 
 def starts(life: Life) -> dict[str, float]:
     """Call -> when its newest body started, in seconds."""
-    begin = life.events[0].timestamp
     started = [event for event in life.events if event.type == "run.tool.started"]
-    return {
-        event.payload["callId"]: life.about(round((event.timestamp - begin).total_seconds(), 1)) for event in started
-    }
+    return {event.payload["callId"]: life.second(event) for event in started}
 
 
 # --- the order of the bodies -----------------------------------------------------------------------------------------

@@ -151,7 +151,17 @@ class TakesRunsThatOthersServe(MemoryTables):
 
     def claim_due(self, now: datetime, ability: Ability, *options: Any, **more: Any) -> Sequence[ReadyRun]:
         served = more.pop("served", None)
-        return super().claim_due(now, ability, *options, served=None if served is None else (), **more)
+        return super().claim_due(now, ability, *options, served=None if served is None else lambda _: False, **more)
+
+
+@planted("a_timer_of_a_run_whose_place_is_offline_is_left_to_any")
+class CountsAgentsAlone(MemoryTables):
+    """A run whose place is offline has no deadline while a process has its agent."""
+
+    def claim_due(self, now: datetime, ability: Ability, *options: Any, **more: Any) -> Sequence[ReadyRun]:
+        served = more.pop("served", None)
+        anywhere = None if served is None else lambda info: served(replace(info, place=None))
+        return super().claim_due(now, ability, *options, served=anywhere, **more)
 
 
 @planted("one_of_two_processes_gets_a_timer")

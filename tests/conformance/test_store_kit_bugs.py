@@ -6,6 +6,7 @@ bugs are found by the random operations, too.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 import attrs
@@ -22,7 +23,7 @@ from greenroom.actors.contract.recording import RecordDelta
 from greenroom.actors.contract.rows import Judge, ThreadInfo
 from greenroom.actors.contract.run_lists import RunCounts, RunPage, RunQuery
 from greenroom.actors.contract.state import StateWrite
-from greenroom.actors.processes import Taken
+from greenroom.actors.processes import Ability, ReadyRun, Taken
 from greenroom.actors.store_events import CommandPosted, Report, RunCommitted, RunsPruned, StoreEvent
 from greenroom.actors.stores.common._requests import PostResult, PruneSlice
 from greenroom.actors.stores.common._timestamps import milliseconds
@@ -164,6 +165,22 @@ class KeepsClaims(MemoryTables):
 
     def void_claims(self) -> None:
         pass
+
+
+@planted
+class ClaimsAnywhere(MemoryTables):
+    """A process claims a run whose place it has not."""
+
+    def claim_ready(self, room: int, ability: Ability, *options: Any, **more: Any) -> Sequence[ReadyRun]:
+        return super().claim_ready(room, attrs.evolve(ability, places=None), *options, **more)
+
+
+@planted
+class TakesTimersAnywhere(MemoryTables):
+    """A timer of a run is claimed by a process that has not the place of the run."""
+
+    def claim_due(self, now: datetime, ability: Ability, *options: Any, **more: Any) -> Sequence[ReadyRun]:
+        return super().claim_due(now, attrs.evolve(ability, places=None), *options, **more)
 
 
 # --- commits ---------------------------------------------------------------------------------------------------------

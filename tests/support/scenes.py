@@ -26,6 +26,7 @@ from greenroom.actors.contract.lifecycle import STATUS, Stage
 from greenroom.actors.contract.rows import RunRecord
 from greenroom.actors.services.clock import Clock
 from greenroom.actors.services.wakeup_timer import SPREAD
+from greenroom.actors.stores.postgres._hints import IDLE_FLUSH
 from greenroom.testing import ScriptedModel, delay
 
 from .paced_clock import About, PacedClock, wait
@@ -39,6 +40,8 @@ OWN = gr.ExecutionMode(bodies=8, suspended_blocks=False, batch=False, merges="to
 """A mode of the program's own: of the scenes' few calls as many at once as there are."""
 BIRTHDAY = datetime(2031, 5, 1, 12, tzinfo=UTC)
 """When every scene begins: one clock lasts over all processes of a scene."""
+MILLISECONDS = 0.005
+"""Seconds by which a few moments of whole milliseconds differ from the times of their timers."""
 SETTLING = 60.0
 """Virtual seconds after the last act, for a run that rests already: what should not come has time to come."""
 
@@ -56,6 +59,7 @@ class Scene:
         outside: the world.
         others: further runs of the scene, by the key of their agent. crew: their agents.
         forged: the scene has written rows itself, of which the events do not know.
+        downs: The number of processes that have ended before the present one.
     """
 
     play: "Play"
@@ -66,6 +70,7 @@ class Scene:
     others: dict[str, gr.Run[Any]] = attrs.field(factory=dict)
     crew: dict[str, gr.Agent[Any]] = attrs.field(factory=dict)
     forged: bool = False
+    downs: int = 0
     runtime: gr.Runtime = attrs.field(init=False)
     run: gr.Run[Any] = attrs.field(init=False)
 
@@ -253,6 +258,7 @@ class Play:
                 if cut is None:
                     return await Life.of(scene)
                 process.enter_context(unhurried())
+                scene.downs += 1
             await cut(scene)
 
     def agent(self, *script: Any, key: str = "helper", **options: Any) -> gr.Agent[Any]:
@@ -294,7 +300,8 @@ class Life:
         history: the thread: "role: content", "assistant: text (A, C)" for calls, "A: content" for their messages.
         tool_texts: call -> its tool message. replies: to the scene's commands.
         requests: what the model was sent. slack: seconds by which a time may be off: in real
-            time, and where a process looks a moment later than the others (`SPREAD`).
+            time; and on a shared store, where a process looks a moment later than the others (`SPREAD`), and one that
+            ends gathers its last hints first (`IDLE_FLUSH`). Such a time is not rounded: that could exceed the slack.
     """
 
     frames: tuple[bytes, ...]
@@ -324,7 +331,7 @@ class Life:
         assert replayed.equal or scene.forged or _changed(events), replayed
         life = cls(frames=frames, events=events, record=record, view=view, outcome=outcome, scene=scene)
         clock = trio.lowlevel.current_clock()
-        slack = SPREAD + 0.05 if store.shared else 0.0
+        slack = SPREAD + scene.downs * IDLE_FLUSH + MILLISECONDS if store.shared else 0.0
         return attrs.evolve(life, slack=clock.slack if isinstance(clock, PacedClock) else slack)
 
     @property
@@ -418,12 +425,17 @@ class Life:
         """The payloads of the events of these types."""
         return [event.payload for event in self.events if event.type.removeprefix("run.") in names]
 
+    def second(self, event: gr.Event) -> float:
+        """When an event came: seconds since the run was created, to a tenth if no time may be off."""
+        seconds = (event.timestamp - self.events[0].timestamp).total_seconds()
+        return self.about(seconds) if self.slack else round(seconds, 1)
+
     def seconds(self, name: str, **values: Any) -> float:
         """When the first event of a type with these values came: seconds since the run was created."""
         values = {camel(field): value for field, value in values.items()}
         for event in self.events:
             if event.type == f"run.{name}" and values.items() <= event.payload.items():
-                return self.about(round((event.timestamp - self.events[0].timestamp).total_seconds(), 1))
+                return self.second(event)
         raise AssertionError(f"no run.{name} with {values}: {self.types}")
 
 

@@ -6,7 +6,9 @@ import subprocess
 from pathlib import Path
 
 from greenroom.actors.workspaces.proposals import Proposal
-from greenroom.actors.workspaces.service import Workspace, Workspaces, Worktree, open_workspaces
+from greenroom.actors.workspaces.service import Workspaces, open_workspaces
+from greenroom.actors.workspaces.workspace import Workspace
+from greenroom.actors.workspaces.worktree import Worktree, WorktreeState
 
 AS_USER = {
     "PATH": os.environ["PATH"],
@@ -67,6 +69,11 @@ class Shop:
 
     async def open(self, **options: object) -> Workspaces:
         return await open_workspaces([Workspace("shop", self.folder, **options)], state=self.state)  # type: ignore[arg-type]
+
+    async def begun(self, thread: str = "t") -> tuple[Worktree, WorktreeState]:
+        """The worktree of a thread, as it is when a run begins."""
+        worktree = (await self.open()).find("shop", thread)
+        return worktree, await worktree.begin()
 
     async def worktree(self, thread: str = "t", **options: object) -> Worktree:
         return await (await self.open(**options)).worktree("shop", thread)

@@ -156,6 +156,7 @@ def test_a_runtime_has_the_names_that_a_user_needs_and_no_other():
     assert [name for name in dir(gr.RunReader) if not name.startswith("_")] == [
         *(
             "agent_of_thread",
+            "artifact",
             "check_open",
             "check_thread",
             "closed",

@@ -400,6 +400,23 @@ class Client:
         run_id = checked(run_id, "run_id")
         return http_requests.view_of(self._link.address, await self._get(http_requests.run_path(run_id), run_id=run_id))
 
+    async def artifact(self, run_id: str, artifact_id: str) -> bytes:
+        """Return the bytes of an artifact of a run, over HTTP.
+
+        Raises:
+            UnknownArtifact: The run has no such artifact, or the gateway's store has no bytes of it.
+            UnknownRun: This principal sees no such run.
+            NotAllowed: The principal lacks the scope `follow`.
+            NotReachable: The gateway does not answer now.
+            ConnectError: The connection was given up.
+        """
+        link = self._link
+        link.check()
+        run_id, artifact_id = checked(run_id, "run_id"), checked(artifact_id, "artifact_id")
+        return await http_requests.fetch_artifact(
+            link.address, run_id, artifact_id, token=link.token, context=link.context
+        )
+
     async def runs(self, **filters: Unpack[RunFilters]) -> ListedRuns:
         """Return a page of the runs that this principal may see, over HTTP.
 

@@ -29,6 +29,7 @@ from greenroom.actors.errors import (
     StoreUnavailable,
     ThreadBusy,
     UnknownAgent,
+    UnknownArtifact,
     UnknownRun,
     UsageError,
 )
@@ -110,6 +111,7 @@ class LogReset(GreenroomError):
 
 _PLAIN: Final[Mapping[str, type[GreenroomError]]] = {
     "unknown_agent": UnknownAgent,
+    "unknown_artifact": UnknownArtifact,
     "run_exists": RunExists,
     "run_pruned": RunPruned,
     "thread_busy": ThreadBusy,

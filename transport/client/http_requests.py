@@ -12,6 +12,7 @@ import trio
 
 from greenroom import __version__
 from greenroom.actors.abc import Pruned
+from greenroom.actors.contract.artifacts import Artifact
 from greenroom.actors.contract.calls import CallStatus
 from greenroom.actors.contract.casing import from_wire
 from greenroom.actors.contract.codec import SchemaError, parse
@@ -52,6 +53,36 @@ async def fetch(
         NotAGateway: The answer is not a gateway's.
         UnknownRun, RequestRefused...: The gateway refused the request.
     """
+    status, answer = await _asked(address, path, query, token=token, context=context, body=body)
+    return _json(address, status, answer, run_id)
+
+
+async def fetch_artifact(
+    address: Endpoint, run_id: str, artifact_id: str, *, token: str | None, context: ssl.SSLContext | None = None
+) -> bytes:
+    """GET the bytes of an artifact.
+
+    Raises:
+        NotReachable: The gateway does not answer now.
+        NotAGateway: The answer is not a gateway's.
+        UnknownArtifact, UnknownRun, RequestRefused...: The gateway refused the request.
+    """
+    path = f"{run_path(run_id)}/artifacts/{quote(artifact_id, safe='')}"
+    status, answer = await _asked(address, path, token=token, context=context)
+    if status >= 300:
+        _json(address, status, answer, run_id)
+    return answer
+
+
+async def _asked(
+    address: Endpoint,
+    path: str,
+    query: JSONObject | None = None,
+    *,
+    token: str | None,
+    context: ssl.SSLContext | None,
+    body: JSONObject | None = None,
+) -> tuple[int, bytes]:
     target = address.prefix + path
     fields = {name: value for name, value in (query or {}).items() if value is not None}
     target += f"?{urlencode(fields)}" if fields else ""
@@ -64,12 +95,11 @@ async def fetch(
     request = h11.Request(method="GET" if body is None else "POST", target=target, headers=headers)
     stream = await address.open_stream(context)
     try:
-        status, answer = await _exchange(stream, request, data)
+        return await _exchange(stream, request, data)
     except (h11.RemoteProtocolError, trio.BrokenResourceError) as error:
         raise address.unreachable(f"the answer is not HTTP: {error}") from error
     finally:
         await trio.aclose_forcefully(stream)
-    return _json(address, status, answer, run_id)
 
 
 async def _exchange(stream: trio.abc.Stream, request: h11.Request, data: bytes) -> tuple[int, bytes]:
@@ -93,6 +123,7 @@ async def _exchange(stream: trio.abc.Stream, request: h11.Request, data: bytes) 
 
 
 def _json(address: Endpoint, status: int, body: bytes, run_id: str) -> dict[str, Any]:
+    """Return the JSON object of an answer, or raise what a refusal says."""
     try:
         data = msgspec.json.decode(body)
         if status < 300:
@@ -139,6 +170,7 @@ def view_of(address: Endpoint, data: JSONObject) -> RunView:
             pending=data["pending"],
             degraded=data["degraded"],
             title=data["title"],
+            artifacts=tuple(parse(Artifact, from_wire(Artifact, line)) for line in data["artifacts"]),
             waiting_for=None
             if waits is None
             else parse(WaitingFor, {"kind": waits["kind"], "detail": waits["detail"], "run_id": waits["run"]}),

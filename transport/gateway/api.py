@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 import greenroom as gr
 from greenroom.actors.agents.attachments import attachment_of, decoded, decoded_url
+from greenroom.actors.contract.artifacts import facts_on_wire
 from greenroom.actors.contract.casing import wire, wire_of
 from greenroom.actors.contract.decisions import REJECTIONS, CommandResult, Decision
 from greenroom.actors.contract.ids import content_digest
@@ -62,6 +63,8 @@ def _refusals() -> Iterator[None]:
         raise Refused("unknown_run", str(error)) from error
     except gr.UnknownAgent as error:
         raise Refused("unknown_agent", str(error)) from error
+    except gr.UnknownArtifact as error:
+        raise Refused("unknown_artifact", str(error)) from error
     except (gr.UsageError, gr.AgentDefinitionError) as error:
         raise Refused("unprocessable", str(error)) from error
     except (gr.StoreUnavailable, gr.StoreDown) as error:
@@ -130,6 +133,17 @@ class Api:
         if waits is None or waits.run_id is None or await self._sees(who, waits.run_id):
             return view
         return attrs.evolve(view, waiting_for=attrs.evolve(waits, run_id=None))
+
+    async def artifact(self, who: Principal, run_id: str, artifact_id: str) -> gr.Artifact:
+        """Return an artifact of a run that the principal may see, with its bytes.
+
+        Raises:
+            Refused: not_allowed, unknown_run, unknown_artifact.
+        """
+        who.need("follow")
+        await self._visible(who, run_id)
+        with _refusals():
+            return await self.runtime.reader.artifact(run_id, artifact_id)
 
     async def evidence(self, who: Principal, run_id: str) -> RunEvidence:
         """Return the account of a run, without the child runs that the principal may not see.
@@ -475,6 +489,7 @@ def plain_view(view: RunView) -> dict[str, Any]:
         "pending": view.pending,
         "degraded": view.degraded,
         "waitingFor": plain_wait(view.waiting_for),
+        "artifacts": [facts_on_wire(artifact) for artifact in view.artifacts],
     }
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from greenroom.actors.contract.artifacts import ArtifactKind
 from greenroom.actors.contract.calls import CallStatus
 from greenroom.actors.contract.casing import camel
 from greenroom.actors.contract.decisions import ResumeMode, TicketReason
@@ -78,6 +79,25 @@ class TaskLine(ResponseBody, frozen=True, kw_only=True):
     status: TaskStatus
 
 
+class ArtifactLine(ResponseBody, frozen=True, kw_only=True, omit_defaults=True):
+    """An artifact that the run has published, or that a fork has copied. Fields with their default are left out.
+
+    `size`, `sha256`: of the stored bytes; absent for a preview of an address. `path`, `url`, `read_at`: of a preview.
+    """
+
+    artifact_id: str
+    call_id: str
+    kind: ArtifactKind
+    name: str
+    media_type: str
+    size: int = 0
+    sha256: str = ""
+    path: str = ""
+    url: str = ""
+    read_at: str = ""
+    metadata: JSONObject = msgspec.field(default_factory=dict)
+
+
 class RunBody(ResponseBody, frozen=True, kw_only=True):
     """A run at one moment.
 
@@ -104,6 +124,7 @@ class RunBody(ResponseBody, frozen=True, kw_only=True):
     pending: int
     degraded: str | None
     waiting_for: WaitBody | None
+    artifacts: tuple[ArtifactLine, ...]
 
 
 class QueueLine(ResponseBody, frozen=True, kw_only=True):

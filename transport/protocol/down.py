@@ -79,7 +79,7 @@ class Reset(Frame, frozen=True, kw_only=True, tag="gw.reset"):
 class Unsubscribed(Frame, frozen=True, kw_only=True, tag="gw.unsubscribed"):
     """The subscription has ended. `reason`: asked, done (the terminal event has been sent), gone or degraded.
 
-    `code`, of degraded: deps_missing, agent_unknown, state_mismatch or gave_up.
+    `code`, of degraded: deps_missing, agent_unknown, target_offline, state_mismatch or gave_up.
     """
 
     run: str

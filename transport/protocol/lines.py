@@ -59,7 +59,7 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
         queue: The queue from which processes claim the run.
         owner: Name of the process that works on the run, if the store is shared; null if none does.
         dead: Why the run is a dead letter, which no process claims until it is revived; null if it is none.
-        degraded: Why the run has no owner here (deps_missing, agent_unknown, gave_up), or null.
+        degraded: Why the run has no owner here (deps_missing, agent_unknown, target_offline, gave_up), or null.
         waiting_since: When the oldest open ticket was opened; null while the run does not wait.
         asked: The first open tickets, oldest first.
         asked_count: Number of open tickets.

@@ -20,7 +20,7 @@ from greenroom.actors.contract.claims import Claim
 from greenroom.actors.contract.commits import Created, NewRun
 from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.run_lists import RunSummary
-from greenroom.actors.processes import Ability, ReadyRun, Taken
+from greenroom.actors.processes import NO_PLACES, Ability, ReadyRun, Taken
 
 
 class OneRunStore(gr.SQLiteStore):
@@ -91,9 +91,9 @@ class OneRunClaims:
         await trio.lowlevel.checkpoint()
         return None
 
-    def publish(self, agents: Mapping[str, str], *, room: int | None) -> None:
-        """Say which agents this process has, and that it has no room for the runs of others."""
-        self._publish(agents, room=0)
+    def publish(self, agents: Mapping[str, str], *, places: Mapping[str, str] = NO_PLACES, room: int | None) -> None:
+        """Say which agents and workspaces this process has, and that it has no room for the runs of others."""
+        self._publish(agents, places=places, room=0)
 
 
 def _is_ready(line: RunSummary) -> bool:

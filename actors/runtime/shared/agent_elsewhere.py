@@ -24,7 +24,7 @@ from ...agents.agent import Agent
 from ...contract.converters import converter
 from ...contract.decisions import Ticket
 from ...contract.ids import fingerprint
-from ...contract.json_schema import schema_fault
+from ...contract.json_schema.faults import schema_fault
 from ...contract.plain import JSONObject
 from ...contract.spec import AgentSpec, Execution, execution_data
 
@@ -152,6 +152,9 @@ class AgentsElsewhere(Protocol):
             StoreUnavailable, StoreDown: the store does not answer.
         """
 
+    async def places(self) -> Mapping[str, Sequence[str]]:
+        """Read the workspaces of all live processes: name -> places, in a fixed order. Raises as `read`."""
+
     async def find(self, key: str) -> AgentSpec | None:
         """Read the facts of one agent that a start needs; None if no live process has the agent. Raises as `read`."""
 
@@ -165,6 +168,10 @@ class NoAgents:
     async def read(self) -> Published:
         """Return nothing."""
         return self.known
+
+    async def places(self) -> Mapping[str, Sequence[str]]:
+        """Return nothing."""
+        return MappingProxyType({})
 
     async def find(self, key: str) -> AgentSpec | None:
         """Return None."""
@@ -190,6 +197,14 @@ class PublishedAgents:
         self.known = {key: [PublishedAgent.read(key, text) for text in sorted(group)] for key, group in texts.items()}
         self._good_until = trio.current_time() + FRESH
         return self.known
+
+    async def places(self) -> Mapping[str, Sequence[str]]:
+        """See `AgentsElsewhere.places`."""
+        places = dict[str, set[str]]()
+        for process in await self._store.processes():
+            for name, place in () if process.dead else process.places.items():
+                places.setdefault(name, set()).add(place)
+        return {name: sorted(group) for name, group in places.items()}
 
     async def find(self, key: str) -> AgentSpec | None:
         """See `AgentsElsewhere.find`. Of several releases of the agent, the same one each time."""

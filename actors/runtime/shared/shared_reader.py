@@ -32,7 +32,7 @@ class SharedReader(RunReader):
         """Return why no process works on a run that is not done (code, sentence), or None.
 
         A dead letter is worked on by none. Else what is missing here counts only for a run without an owner, and only
-        if no other live process has the run's agent: it may have the rest, too.
+        if no other live process has both the run's agent and its place: it may have the rest, too.
         """
         return await self._lack_after(record, None)
 
@@ -52,8 +52,9 @@ class SharedReader(RunReader):
         reason = reason or self.missing_requirement(record)
         if reason is None:
             return None
-        others = [one for one in await store.processes() if not one.dead and record.info.agent in one.agents]
-        if len(others) > (self._agents.get(record.info.agent) is not None):
+        info = record.info
+        is_served_here = self._agents.get(info.agent) is not None and self._agents.has_place(info)
+        if sum(one.serves(info.agent, info.place) for one in await store.processes()) > is_served_here:
             return None
         self._services.alarm.at_deadline(run_id, record.info.deadline)  # that needs no agent
         return reason

@@ -37,7 +37,9 @@ class SharedTaker(WorkTaker):
 
     def ability(self) -> Ability:
         """Return the runs that this process can work on."""
-        return Ability(agents=frozenset(self._agents.by_key), deps=self._agents.has_deps, unserved=True)
+        agents = self._agents
+        places = frozenset(agents.places.values())
+        return Ability(agents=frozenset(agents.by_key), places=places, deps=agents.has_deps, unserved=True)
 
     def noted(self) -> None:
         """Publish the room and the agents if they have changed, and look for work if there is room."""
@@ -47,7 +49,7 @@ class SharedTaker(WorkTaker):
         if free == room and agents.keys() == agents_here.keys():
             return
         self._publication = {key: published(agent) for key, agent in agents_here.items()}, room
-        self._services.store.publish(self._publication[0], room=room)
+        self._services.store.publish(self._publication[0], places=self._agents.places, room=room)
 
     async def recover(self) -> None:
         """Take up the runs that need an owner, as far as there is room."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from ...contract import codec
+from ...contract.artifacts import Artifact
 from ...contract.commits import Commit, NewRun
 from ...contract.decisions import Ticket
 from ...contract.messages import Message
@@ -126,7 +127,7 @@ def encode_messages(messages: Sequence[Message]) -> Sequence[Row]:
     ]
 
 
-def encode_parts(parts: Sequence[Part]) -> Sequence[tuple[str, bytes | None]]:
+def encode_parts(parts: Sequence[Part | Artifact]) -> Sequence[tuple[str, bytes | None]]:
     """Return (digest, bytes) of each part."""
     return [(part.sha256, part.data) for part in parts]
 

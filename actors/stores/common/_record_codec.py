@@ -20,6 +20,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from ...contract import codec
+from ...contract.artifacts import Artifact
 from ...contract.codec import SchemaError
 from ...contract.converters import converter, row_writer
 from ...contract.decisions import InboxItem, SetResult, Suspend, Verdict
@@ -140,8 +141,8 @@ def _struct(kind: Any) -> tuple[Write, Read]:
     return write, read
 
 
-def _light(part: Part) -> dict[str, JSONValue]:
-    """Return a part as JSON, without its bytes: a fold needs none."""
+def _light(part: Part | Artifact) -> dict[str, JSONValue]:
+    """Return a part or an artifact as JSON, without its bytes: a fold needs none."""
     return {name: field for name in part.__struct_fields__ if name != "data" and (field := getattr(part, name))}
 
 
@@ -187,5 +188,6 @@ _SPECIAL: Final[Mapping[object, tuple[Write, Read]]] = {
     Keys: (_keys, _read_keys),
     Verdict: (_verdict, lambda data, _: converter.structure(data[1], _VERDICTS[data[0]])),
     Part: (_light, lambda data, _: converter.structure(data, Part)),
+    Artifact: (_light, lambda data, _: converter.structure(data, Artifact)),
     Suspend: (row_writer.unstructure, lambda data, _: converter.structure(data, Suspend)),
 }

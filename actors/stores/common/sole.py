@@ -12,7 +12,7 @@ from typing_extensions import override
 from ...abc import Claims, Notifier
 from ...contract.claims import Claim
 from ...contract.run_lists import RunProgress
-from ...processes import ProcessInfo
+from ...processes import NO_PLACES, ProcessInfo
 
 
 class SoleProcess(Claims, Notifier):
@@ -42,7 +42,7 @@ class SoleProcess(Claims, Notifier):
         return
 
     @override
-    def publish(self, agents: Mapping[str, str], *, room: int | None) -> None:
+    def publish(self, agents: Mapping[str, str], *, places: Mapping[str, str] = NO_PLACES, room: int | None) -> None:
         return
 
     @override

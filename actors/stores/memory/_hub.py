@@ -11,6 +11,7 @@ from typing import Final, Literal, Protocol
 import attrs
 import trio
 
+from ...contract.rows import RunInfo
 from ...processes import ProcessInfo
 from ..common._leases import LeaseTimes
 from ._rows import RunTables
@@ -50,7 +51,7 @@ class Process:
 
     Attributes:
         listener: receives hints; None once the process has ended.
-        name, beat, dead, room, level, started_at, agents: as in `ProcessInfo`.
+        name, beat, dead, room, level, started_at, agents, places: as in `ProcessInfo`.
         beat_at: trio's time of the newest beat.
     """
 
@@ -63,10 +64,15 @@ class Process:
     dead: bool = False
     room: int | None = None
     agents: Mapping[str, str] = attrs.field(factory=dict)
+    places: Mapping[str, str] = attrs.field(factory=dict)
+
+    def serves(self, info: RunInfo) -> bool:
+        """Return whether the process has the agent of a run, and its place."""
+        return info.agent in self.agents and (info.place is None or info.place in self.places.values())
 
     def can_take(self, run: RunTables) -> bool:
         """Return whether the process lives, and could work on a run now."""
-        return not self.dead and self.listener is not None and run.info.agent in self.agents and self.room != 0
+        return not self.dead and self.listener is not None and self.serves(run.info) and self.room != 0
 
 
 class StoreTime:
@@ -147,6 +153,7 @@ class Hub:
                 room=process.room,
                 started_at=process.started_at,
                 agents={key: text.partition(" ")[0] for key, text in process.agents.items()},
+                places=dict(process.places),
                 runs=sum(1 for _ in self.ledger.owned(process.name)),
             )
 
@@ -157,6 +164,10 @@ class Hub:
             for key, digest in process.agents.items():
                 digests_of.setdefault(key, set()).add(digest)
         return {key: frozenset(digests) for key, digests in digests_of.items()}
+
+    def serves(self, info: RunInfo) -> bool:
+        """Return whether a living process has the agent of a run, and its place."""
+        return any(process.serves(info) for process in self.living())
 
     # --- hints -------------------------------------------------------------------------------------------------------
 

@@ -84,6 +84,7 @@ class Peer:
         self._watched: Counter[str] = Counter()
         self._seen: dict[str, object] = {}
         self._agents: Mapping[str, str] = {}
+        self._places: Mapping[str, str] = {}
         self._room: int | None = None
         self.frozen = False
         self._hints = Restarts(report)
@@ -242,11 +243,14 @@ class Peer:
                 if not watchers:
                     self._hub.watches.pop(run_id, None)
 
-    def publish(self, agents: Mapping[str, str], room: int | None) -> None:
-        """Write the agents and the free room; a frozen process does it once it is thawed."""
-        self._agents, self._room = dict(agents), room
+    def publish(self, agents: Mapping[str, str], places: Mapping[str, str], room: int | None) -> None:
+        """Write agents, places and free room; a frozen process does it once it is thawed."""
+        self._agents, self._places, self._room = dict(agents), dict(places), room
         if not self.frozen:
-            self._row.agents, self._row.room = self._agents, room
+            self._write_row()
+
+    def _write_row(self) -> None:
+        self._row.agents, self._row.places, self._row.room = self._agents, self._places, self._room
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
@@ -318,7 +322,7 @@ class Peer:
             case ReadyRequest(room=room, ability=ability, now=moment):
                 return self._ready(room, ability, moment)
             case DueRequest(now=moment, ability=ability, limit=limit):
-                served = self._hub.agents() if ability.unserved else None
+                served = self._hub.serves if ability.unserved else None
                 return self._taken(
                     ledger.claim_due(moment, ability, limit, self.name, level=self._level, served=served)
                 )
@@ -441,7 +445,7 @@ class Peer:
         for run_id in self._watched:
             self._hub.watches.setdefault(run_id, set()).discard(self.name)
         self._row = self._hub.join(self, self._base, self._level, self._time.now())
-        self._row.agents, self._row.room = self._agents, self._room
+        self._write_row()
         for run_id in self._watched:
             self._hub.watches.setdefault(run_id, set()).add(self.name)
         self.machine.joined(trio.current_time())
@@ -468,7 +472,7 @@ class Peer:
     async def _turn(self) -> None:
         self._renew()
         row, hub, machine = self._row, self._hub, self.machine
-        row.agents, row.room = self._agents, self._room
+        self._write_row()
         if machine.epoch != hub.epoch:
             machine.epoch = hub.epoch
             self._guarded(lambda: self._report(LogsRenamed(machine.epoch)))

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import attrs
 
+from ...contract.artifacts import Artifact
 from ...contract.decisions import Command, CommandResult, InboxItem, Ticket
 from ...contract.lifecycle import WAITING
 from ...contract.messages import Message
@@ -60,7 +61,7 @@ class ThreadRecord:
             self.messages.append(message)
             self.ids.add(message.id)
 
-    def keep(self, parts: Iterable[Part], source: Mapping[str, bytes] = MappingProxyType({})) -> None:
+    def keep(self, parts: Iterable[Part | Artifact], source: Mapping[str, bytes] = MappingProxyType({})) -> None:
         """Keep the bytes of parts; those that come without bytes are in `source`."""
         for part in parts:
             data = source.get(part.sha256) if part.data is None else part.data

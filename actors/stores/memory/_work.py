@@ -5,7 +5,7 @@ A store that is not shared has one owner, with the name "": every run that was c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 import attrs
@@ -13,12 +13,15 @@ import attrs
 from ...contract.claims import Claim
 from ...contract.commits import NewRun
 from ...contract.lifecycle import WAITING
-from ...contract.rows import QueuePlace
+from ...contract.rows import QueuePlace, RunInfo
 from ...errors import UnknownRun
 from ...processes import Ability, QueueInfo, ReadyRun, Taken
 from ..common._ranks import back_off, dead_reason
 from ..common._requests import QueueRequest
 from ._rows import RunTables, ThreadRecord
+
+Served = Callable[[RunInfo], bool]
+"""(RunInfo) -> whether a live process has its agent and its place."""
 
 
 @attrs.define
@@ -240,9 +243,9 @@ class WorkTables:
         owner: str = "",
         *,
         level: int = 0,
-        served: Container[str] | None = None,
+        served: Served | None = None,
     ) -> Sequence[ReadyRun]:
-        """Claim runs without an owner whose timer fired, earliest first; `served`: the agents of live processes."""
+        """Claim runs without an owner whose timer fired, earliest first; `served`: asked about what `ability` lacks."""
         fired = (self.runs[name] for moment, name in sorted(self.timers()) if moment <= now)
         due = [run for run in fired if run.level <= level and _fires(run, now, ability, served)][:limit]
         return [ReadyRun(claim=self._present_claim(run, owner), held=run.held) for run in due]
@@ -304,7 +307,7 @@ class WorkTables:
         ]
 
 
-def _fires(run: RunTables, now: datetime, ability: Ability, served: Container[str] | None) -> bool:
+def _fires(run: RunTables, now: datetime, ability: Ability, served: Served | None) -> bool:
     """Return whether a timer that has fired lets a process claim a run without an owner.
 
     Without open tickets the timer is the deadline, which ends the run: no pause after a crash or a refusal counts.
@@ -312,9 +315,8 @@ def _fires(run: RunTables, now: datetime, ability: Ability, served: Container[st
     not_paused = not run.open_tickets or run.ready_at <= now
     if _able(ability, run):
         return run.row.status is WAITING or run.held or not_paused
-    return ability.unserved and served is not None and run.info.agent not in served and not_paused
+    return ability.unserved and served is not None and not served(run.info) and not_paused
 
 
 def _able(ability: Ability, run: RunTables) -> bool:
-    has_agent = ability.agents is None or run.info.agent in ability.agents
-    return has_agent and (ability.deps or not run.info.has_deps)
+    return ability.fits(run.info.agent, run.info.place, has_deps=run.info.has_deps)

@@ -17,7 +17,7 @@ from ...contract.codec import SCHEMA_VERSION
 from ...contract.commits import Receipt
 from ...contract.run_lists import RunProgress
 from ...errors import StoreDown, StoreOpenError, UsageError
-from ...processes import ProcessInfo, QueueInfo
+from ...processes import NO_PLACES, ProcessInfo, QueueInfo
 from ...store_events import Report
 from ..common._inline_writer import InlineWriter
 from ..common._leases import LeaseTimes
@@ -290,9 +290,9 @@ class MemoryStore(TableReads, RequestStore):
         return nullcontext() if self._peer is None else self._peer.watch(run_id)
 
     @override
-    def publish(self, agents: Mapping[str, str], *, room: int | None) -> None:
+    def publish(self, agents: Mapping[str, str], *, places: Mapping[str, str] = NO_PLACES, room: int | None) -> None:
         if self._peer is not None:
-            self._peer.publish(agents, room)
+            self._peer.publish(agents, places, room)
 
     @override
     async def agents(self) -> Mapping[str, frozenset[str]]:

@@ -43,7 +43,7 @@ EARLIEST: Final = f"interval '{GREATEST_PRIORITY * PRIORITY_STEP.total_seconds()
 
 _ABLE: Final = (
     "(%s::text[] IS NULL OR r.agent = ANY(%s::text[])) AND (%s OR NOT r.needs_deps)"
-    " AND r.level <= %s AND r.place IS NULL"
+    " AND r.level <= %s AND (r.place IS NULL OR coalesce(r.place = ANY(%s::text[]), true))"
 )
 _CLAIMABLE: Final = """(NOT r.held AND r.dead IS NULL OR EXISTS (
       SELECT 1 FROM {s}.inbox i WHERE i.run = r.number AND i.position > r.consumed AND i.kind = 'cancel'))"""
@@ -107,8 +107,8 @@ WHERE r.owner = %s AND r.ended_at IS NULL AND (r.token & 2147483647) = %s ORDER 
 _NOT_PAUSED: Final = """(r.ready_at <= %s OR NOT EXISTS (
       SELECT 1 FROM {s}.tickets t WHERE t.run = r.number AND t.status = 'open'))"""
 _SERVED: Final = """EXISTS (SELECT 1 FROM {s}.agents a JOIN {s}.processes p ON p.number = a.process
-      WHERE a.agent = r.agent AND NOT p.dead)"""
-_FIRES: Final = f"({_ABLE} OR %s AND NOT {_SERVED} AND {_NOT_PAUSED} AND r.level <= %s AND r.place IS NULL)"
+      WHERE a.agent = r.agent AND NOT p.dead AND (r.place IS NULL OR r.place = ANY(p.places)))"""
+_FIRES: Final = f"({_ABLE} OR %s AND NOT {_SERVED} AND {_NOT_PAUSED} AND r.level <= %s)"
 
 _CLAIM_DUE: Final = f"""WITH waiting AS (
   SELECT r.number, r.next_due FROM {{s}}.runs r
@@ -198,7 +198,7 @@ _PROCESSES: Final = """SELECT p.name, p.host, p.pid, p.version, p.level, p.beat,
   CASE WHEN p.beat_at IS NOT NULL THEN greatest(0, extract(epoch FROM now() - p.beat_at))::float8 END,
   coalesce((SELECT array_agg(a.agent ORDER BY a.agent) FROM {s}.agents a WHERE a.process = p.number), '{}'),
   coalesce((SELECT array_agg(split_part(a.digest, ' ', 1) ORDER BY a.agent)
-    FROM {s}.agents a WHERE a.process = p.number), '{}'),
+    FROM {s}.agents a WHERE a.process = p.number), '{}'), p.workspaces, p.places,
   (SELECT count(*) FROM {s}.runs r WHERE r.owner = p.number AND r.ended_at IS NULL)
 FROM {s}.processes p ORDER BY p.number"""
 
@@ -229,7 +229,8 @@ def _claimed(rows: Sequence[tuple[Any, ...]]) -> list[ClaimedRun]:
 
 def _able(ability: Ability, level: int) -> tuple[object, ...]:
     agents = None if ability.agents is None else Texts(sorted(ability.agents))
-    return (agents, agents, ability.deps, level)
+    places = None if ability.places is None else Texts(sorted(ability.places))
+    return (agents, agents, ability.deps, level, places)
 
 
 def _moment(now: datetime) -> Moment:
@@ -433,10 +434,11 @@ def processes(link: Link) -> list[ProcessInfo]:
     """Return the processes, oldest first."""
     infos = []
     for row in link.persistent(_PROCESSES):
-        name, host, pid, version, level, beat, dead, room, started, age, agents, digests, runs = row
+        name, host, pid, version, level, beat, dead, room, started, age, agents, digests, names, places, runs = row
         info = ProcessInfo(name=name, host=host, pid=pid, version=version, level=level, beat=beat, dead=dead, room=room)
         keys = dict(zip(agents, digests, strict=True))
-        infos.append(attrs.evolve(info, started_at=_time(started), beat_age=age, agents=keys, runs=runs))
+        here = dict(zip(names, places, strict=True))
+        infos.append(attrs.evolve(info, started_at=_time(started), beat_age=age, agents=keys, places=here, runs=runs))
     return infos
 
 

@@ -45,9 +45,10 @@ t AS (INSERT INTO {{s}}.threads AS t (thread_id, owner, created_at, runs, kept, 
     AND t.newest = coalesce(%(newest)s::bigint, t.newest)
   RETURNING number, open, newest - %(messages)s::bigint AS before),
 r AS (INSERT INTO {{s}}.runs(run_id, thread, agent, status, stage, step, last_seq, token, owner, held, needs_deps,
-    queue, ready_at, rank, priority, dedupe, level, judged, created_at, next_due, title, search, started_by, info, row)
+    place, queue, ready_at, rank, priority, dedupe, level, judged, created_at, next_due, title, search, started_by,
+    info, row)
   SELECT %(run)s, t.number, %(agent)s, %(status)s, %(stage)s, %(step)s, 1, %(token)s, %(owner)s::bigint, t.open > 1,
-    %(deps)s, %(queue)s, %(ready)s, %(rank)s, %(priority)s, %(dedupe)s, greatest({LEVEL}, (
+    %(deps)s, %(place)s, %(queue)s, %(ready)s, %(rank)s, %(priority)s, %(dedupe)s, greatest({LEVEL}, (
       SELECT p.level FROM {{s}}.runs p WHERE p.thread = t.number ORDER BY p.number DESC LIMIT 1)),
     %(judged)s, %(created)s, %(due)s, %(title)s, %(search)s, %(by)s, %(info)s, %(row)s FROM t
   RETURNING number, thread, held),
@@ -197,6 +198,7 @@ class RunCreator:
             "token": self._token,
             "owner": self._owner,
             "deps": info.has_deps,
+            "place": info.place,
             "queue": new.queue or info.agent,
             "ready": Moment(milliseconds(ready)),
             "rank": Moment(milliseconds(rank(ready, new.priority))),

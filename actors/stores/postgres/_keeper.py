@@ -75,11 +75,11 @@ class PgKeeper:
         """Return the lease, and whether hints arrive."""
         return f"<PgKeeper, {'hears' if self.hears else 'deaf'}: {self._lease!r}>"
 
-    def publish(self, agents: Mapping[str, str], room: int | None) -> None:
-        """Say which agents this process has, and for how many runs it has room."""
+    def publish(self, agents: Mapping[str, str], places: Mapping[str, str], room: int | None) -> None:
+        """Say which agents and places this process has, and for how many runs it has room."""
         self._lease.room = room
-        if agents != self._lease.agents:
-            self._lease.agents = dict(agents)
+        if (agents, places) != (self._lease.agents, self._lease.places):
+            self._lease.agents, self._lease.places = dict(agents), dict(places)
             self.nudge()
 
     def nudge(self) -> None:

@@ -68,6 +68,7 @@ class PgLease:
     Attributes:
         machine: The machine of the process.
         agents: key -> digest of the agents that this process has.
+        places: name -> place of its workspaces.
         room: The number of further runs for which there is room; None: no limit. Others see it after the next turn.
         report: receives the store's reports.
         deaf: a turn has opened another connection, so that no hint is known to arrive, until this is set to False.
@@ -78,6 +79,7 @@ class PgLease:
     ) -> None:
         self.machine = ProcessMachine[int](profile.times, every=_REPAIRS)
         self.agents: Mapping[str, str] = {}
+        self.places: Mapping[str, str] = {}
         self.room: int | None = 0
         self.report: Report = ignore
         self.deaf = self._reconnected = False
@@ -85,7 +87,7 @@ class PgLease:
         self._in_thread = in_thread
         self._clock = trio.lowlevel.current_clock()  # `trio.current_time` works in trio's thread only
         self._renewed = trio.Event()
-        self._published: Mapping[str, str] = {}
+        self._published: tuple[Mapping[str, str], Mapping[str, str]] = (self.agents, self.places)
         self._freed_agents: set[str] = set()
         self._others: frozenset[int] = frozenset()
         self._samples: deque[tuple[float, float]] = deque(maxlen=_SAMPLES)
@@ -256,8 +258,8 @@ class PgLease:
                     self._freed_agents |= await self._in_thread(statements.give_back_all)
                     self._forget(tokens)
                 case LeaseAction.JOIN:
-                    self._published = agents = self.agents
-                    sent = await self._in_thread(partial(statements.join, self.room, agents))
+                    self._published = self.agents, self.places
+                    sent = await self._in_thread(partial(statements.join, self.room, *self._published))
                     self._hints.process = statements.process  # before claims are good again
                     machine.joined(sent)
                     self._forget(tokens)
@@ -280,10 +282,10 @@ class PgLease:
             self._book.forget(run_id, token)
 
     async def _publish(self) -> None:
-        agents = self.agents
-        if agents is not self._published:
-            await self._in_thread(partial(self._statements.publish, agents))
-            self._published = agents
+        publication = self.agents, self.places
+        if publication != self._published:
+            await self._in_thread(partial(self._statements.publish, *publication))
+            self._published = publication
 
     async def _perform(self, duties: Duties[int], tokens: Mapping[str, int]) -> None:
         """Do what a turn is due after its beat."""

@@ -222,7 +222,17 @@ _THIRD: Final = PgMigration(
     ),
 )
 
-PG_MIGRATIONS: Final[Sequence[PgMigration]] = (_FIRST, _SECOND, _THIRD)
+_FOURTH: Final = PgMigration(
+    summary="the workspaces of each process, and where they are",
+    # Parallel arrays: the n-th workspace is at the n-th place. A run whose `place` is not null is claimed there only; a
+    # process of an older release claims none of them.
+    statements=tuple(
+        f"ALTER TABLE {{s}}.processes ADD COLUMN {name} text[] NOT NULL DEFAULT ARRAY[]::text[]"
+        for name in ("workspaces", "places")
+    ),
+)
+
+PG_MIGRATIONS: Final[Sequence[PgMigration]] = (_FIRST, _SECOND, _THIRD, _FOURTH)
 """In order, never changed once released: the n-th makes version n from version n - 1."""
 
 TABLES: Final = (

@@ -19,6 +19,7 @@ import attrs
 
 from ...contract import codec
 from ...contract.decisions import Command, InboxItem
+from ...processes import NO_PLACES
 from ..common._leases import LeaseTimes
 from ..common._timestamps import milliseconds
 from ._claims import EARLIEST, FREE_STRAYS, GIVE_BACK_ALL, GIVE_BACK_LOST, free, random_bits
@@ -75,6 +76,8 @@ _FORGET_AGENTS: Final = "DELETE FROM {s}.agents WHERE process = %s AND agent <> 
 _ADD_AGENTS: Final = """INSERT INTO {s}.agents(process, agent, digest)
 SELECT %s, a.agent, a.digest FROM unnest(%s::text[], %s::text[]) AS a(agent, digest)
 ON CONFLICT (agent, process) DO UPDATE SET digest = excluded.digest"""
+
+_PUT_PLACES: Final = "UPDATE {s}.processes SET workspaces = %s, places = %s WHERE number = %s"
 
 _LEAVE: Final = (
     "DELETE FROM {s}.watches WHERE process = %s",
@@ -176,6 +179,7 @@ class TurnStatements:
         self.freed_runs = self.dead_letters = 0
         self._ears: tuple[int, int, bool] | None = None
         self._opened = -1
+        self._has_places = False
         self._query = UnthreadedQuery(link, _UNREAD, "greenroom_unread")
 
     def __repr__(self) -> str:
@@ -184,14 +188,14 @@ class TurnStatements:
 
     # --- the process's own row ---------------------------------------------------------------------------------------
 
-    def join(self, room: int | None, agents: Mapping[str, str]) -> float:
+    def join(self, room: int | None, agents: Mapping[str, str], places: Mapping[str, str] = NO_PLACES) -> float:
         """Insert a row for this process; returns `boot_time` before that. A name in use gets a random part."""
         profile, sent = self._profile, boot_time()
         name = profile.name
         values = (name, f"{name}.{random_bits():08x}", name, platform.node(), os.getpid(), profile.release)
         now = Moment(milliseconds(self._now()))
         ((self.process, self.name),) = self.link.persistent(_REGISTER, (*values, profile.level, room, now))
-        self.publish(agents)
+        self.publish(agents, places)
         return sent
 
     def beat(self, room: int | None, agents: Mapping[str, str]) -> BeatAnswer:
@@ -221,12 +225,15 @@ class TurnStatements:
             newest=max((level for _, _, dead, *_, level in rows if not dead), default=0),
         )
 
-    def publish(self, agents: Mapping[str, str]) -> None:
-        """Write the agents of this process: key -> digest."""
+    def publish(self, agents: Mapping[str, str], places: Mapping[str, str] = NO_PLACES) -> None:
+        """Write the agents of this process, key -> digest, and its places, name -> place."""
         names = Texts(sorted(agents))
         self.link.persistent(_FORGET_AGENTS, (self.process, names))
         if agents:
             self.link.persistent(_ADD_AGENTS, (self.process, names, Texts([agents[str(name)] for name in names])))
+        if places or self._has_places:
+            self.link.persistent(_PUT_PLACES, (Texts([*places]), Texts([*places.values()]), self.process))
+            self._has_places = bool(places)
 
     @property
     def _ears_needed(self) -> tuple[int, int, bool]:

@@ -21,7 +21,7 @@ from ...abc import Pruned, StoreStatistics
 from ...contract.run_lists import RunProgress
 from ...errors import StoreDown, StoreOpenError, UsageError
 from ...options import unknown_value
-from ...processes import ProcessInfo, QueueInfo
+from ...processes import NO_PLACES, ProcessInfo, QueueInfo
 from ...store_events import OutageChanged, Report, StoreEvent
 from ..common._gathering_queue import GatheringQueue
 from ..common._inline_writer import InlineWriter
@@ -171,7 +171,7 @@ class PostgresStore(QueryStore[Link]):
         self._epoch = ""
         self._level = LEVEL
         self._peers: PgPeers | None = None
-        self._published: tuple[Mapping[str, str], int | None] | None = None
+        self._published: tuple[Mapping[str, str], Mapping[str, str], int | None] | None = None
         self._book = ClaimBook()
         self._links: list[Link] = []
         self._indexes: IndexMaker | None = None
@@ -429,10 +429,10 @@ class PostgresStore(QueryStore[Link]):
         return nullcontext() if self._peers is None else self._peers.watch(run_id)
 
     @override
-    def publish(self, agents: Mapping[str, str], *, room: int | None) -> None:
-        self._published = (agents, room)
+    def publish(self, agents: Mapping[str, str], *, places: Mapping[str, str] = NO_PLACES, room: int | None) -> None:
+        self._published = (agents, places, room)
         if self._peers is not None:
-            self._peers.keeper.publish(agents, room)
+            self._peers.keeper.publish(agents, places, room)
 
     @override
     async def agents(self) -> Mapping[str, frozenset[str]]:

@@ -117,7 +117,11 @@ def _able(rows: Iterable[Sequence[Any]], ability: Ability) -> Iterator[ReadyRow]
     for number, run_id, agent, held, token, queue, place, info, *due in rows:
         if due == [0] or (ability.agents is not None and agent not in ability.agents):
             continue
-        if ability.deps or not codec.load(RunInfo, info).has_deps:
+        if ability.deps and ability.places is None:  # its `RunInfo` need not be read
+            yield ReadyRow(place, number, run_id, bool(held), token, queue)
+            continue
+        facts = codec.load(RunInfo, info)
+        if ability.fits(agent, facts.place, has_deps=facts.has_deps):
             yield ReadyRow(place, number, run_id, bool(held), token, queue)
 
 

@@ -262,6 +262,36 @@ async def a_timer_of_a_run_that_no_process_serves_is_left_to_any(pair: Pair) -> 
 
 
 @shared()
+async def a_timer_of_a_run_whose_place_is_offline_is_left_to_any(pair: Pair) -> None:
+    """A deadline needs no place, but a live process that has the place comes first."""
+    here, away = f"{pair.me}.here", f"{pair.me}.away"
+    pair.a.publish({pair.me: "d1"}, places={"shop": here}, room=0)
+    for name, place in (("online", here), ("offline", away)):
+        new = new_run(f"{pair.me}.{name}", f"{pair.me}.{name}", agent=pair.me, next_due=NOW, place=place)
+        await pair.a.create_run(new, frame(new.info.run_id, 1), claim=False)
+
+    async def known() -> bool:
+        info = await process(pair, pair.name_a)
+        return info is not None and dict(info.places) == {"shop": here}
+
+    await pair.eventually(known, "the workspaces of a process are known")
+    later = NOW + timedelta(seconds=1)
+    able = Ability(agents=frozenset({pair.me}), places=frozenset(), unserved=True)
+    run_ids = [run.claim.run_id for run in await pair.b.claim_due(later, able)]
+    expect([name for name in run_ids if name.startswith(pair.me)], [f"{pair.me}.offline"], "of no live process's place")
+    able = Ability(agents=frozenset({pair.me}), places=frozenset({here}))
+    run_ids = [run.claim.run_id for run in await pair.a.claim_due(later, able)]
+    expect(run_ids, [f"{pair.me}.online"], "the process with the place")
+    pair.a.publish({pair.me: "d1"}, places={}, room=0)
+
+    async def forgotten() -> bool:
+        info = await process(pair, pair.name_a)
+        return info is not None and not info.places
+
+    await pair.eventually(forgotten, "a place that a process lacks now is not listed")
+
+
+@shared()
 async def work_is_offered_to_a_process_with_room(pair: Pair) -> None:
     """A run that waits for an owner is hinted to a process that has the agent, and room for it."""
     pair.a.publish({pair.me: "d1"}, room=0)

@@ -13,7 +13,8 @@ from ...contract.messages import ModelResponse
 from ...contract.phases import Phase
 from ...contract.recording import RecordDelta, RecordEntry
 from ...contract.rows import RunRow
-from ...engine.inputs import Activate, CallReturned, CommandArrived, Input, ModelAnswered, PhaseDone
+from ...engine.body_inputs import CallReturned
+from ...engine.inputs import Activate, CommandArrived, Input, ModelAnswered, PhaseDone
 from ...engine.recording import CreatedEntry, RecordGap, TakeoverEntry
 from ._tools import (
     NOW,

@@ -164,7 +164,9 @@ def frame(run_id: str, sequence: int) -> bytes:
 
 def new_run(run_id: str, thread_id: str, **changes: Any) -> NewRun:
     """Return a run to create; `changes` are fields of NewRun, of RunInfo or of RunRow."""
-    info = {name: changes.pop(name) for name in ("agent", "created_at", "content", "has_deps") if name in changes}
+    info = {
+        name: changes.pop(name) for name in ("agent", "created_at", "content", "has_deps", "place") if name in changes
+    }
     row = {name: changes.pop(name) for name in ("step", "stage", "next_due") if name in changes}
     return NewRun(
         info=RunInfo(
@@ -176,6 +178,7 @@ def new_run(run_id: str, thread_id: str, **changes: Any) -> NewRun:
             execution="sequential",
             content=info.get("content", ""),
             has_deps=info.get("has_deps", False),
+            place=info.get("place"),
         ),
         row=RunRow(last_sequence=1, **row),
         created=EventDraft("run.created", {}),

@@ -56,10 +56,9 @@ class _Desk:
         """Claim ready runs; returns the ends of their ids."""
         return [run.claim.run_id.removeprefix(f"{self.me}.") for run in await self.take(room, **options)]
 
-    async def due(self, now: datetime = NOW, **options: Any) -> list[str]:
+    async def due(self, now: datetime = NOW, *, limit: int = 100, **ability: Any) -> list[str]:
         """Claim runs whose timer fired; returns the ends of their ids."""
-        able = Ability(agents=frozenset({self.me}))
-        runs = await self.store.claim_due(now, able, **options)
+        runs = await self.store.claim_due(now, Ability(agents=frozenset({self.me}), **ability), limit=limit)
         return [run.claim.run_id.removeprefix(f"{self.me}.") for run in runs]
 
     async def author(self, run: ReadyRun) -> Author:
@@ -235,6 +234,27 @@ async def only_able_processes_claim_a_run(store: Store, _: ReportLog, me: str) -
     expect(await desk.names(deps=False), [], "this process can work on neither")
     expect(await desk.names(), ["deps"], "with dependencies it can")
     expect(await desk.names(agents=frozenset({f"{me}.stranger"})), ["other"], "one with that agent can")
+
+
+@scenario
+async def a_run_is_claimed_where_its_place_is(store: Store, _: ReportLog, me: str) -> None:
+    """A run at a place is claimed by a process that has the place; a run without one by any process."""
+    desk, here, there = _Desk(store, me), f"{me}.here", f"{me}.there"
+    for name, place in (("here", here), ("there", there), ("free", None)):
+        await desk.queue(f"{me}.{name}", place=place)
+    expect((await loaded(store, f"{me}.here")).info.place, here, "the place is kept")
+    expect(await desk.names(places=frozenset()), ["free"], "a process without places gets the run without one")
+    expect(await desk.names(places=frozenset({here})), ["here"], "the process with the place gets the run")
+    expect(await desk.names(places=None), ["there"], "a process that takes every run gets the rest")
+
+
+@scenario
+async def a_deadline_acts_where_the_place_is(store: Store, _: ReportLog, me: str) -> None:
+    """The timer of a run at a place that this process lacks is left to others."""
+    desk, here = _Desk(store, me), f"{me}.here"
+    await desk.queue(f"{me}.a", place=here, next_due=NOW)
+    expect(await desk.due(NOW + SECOND, places=frozenset()), [], "not without the place")
+    expect(await desk.due(NOW + SECOND, places=frozenset({here})), ["a"], "with the place")
 
 
 @scenario

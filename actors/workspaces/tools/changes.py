@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from ...tools.context import ToolContext
 from ...tools.definition import Tool, tool
 from ..proposals import Proposal
 from ..records import ApplyResult
-from ..service import Worktree
+from .context import worktree_of
 
 MOST_FILES: Final = 200
 """Files of a proposal that the model reads about."""
 
-WorktreeOf = Callable[[ToolContext[Any]], Worktree]
-"""How a tool finds the worktree of its call."""
 
-
-def change_tools(worktree_of: WorktreeOf, *, ask: bool) -> list[Tool[..., Any]]:
-    """Return propose_changes and apply_changes; the second one waits for an approval if `ask`."""
+def change_tools() -> list[Tool[..., Any]]:
+    """Return propose_changes and apply_changes. The rules of the agent's `Permission` say whether the latter asks."""
 
     @tool(replay="safe", effect="read", concurrency="exclusive")
     async def propose_changes(ctx: ToolContext) -> str:
@@ -28,7 +24,7 @@ def change_tools(worktree_of: WorktreeOf, *, ask: bool) -> list[Tool[..., Any]]:
         return "nothing is changed" if proposal is None else _described(proposal)
 
     # Safe to repeat: the apply is done once, and a repeated one returns the same result.
-    @tool(replay="safe", effect="patch", concurrency="exclusive", needs_approval=ask, grace=30.0)
+    @tool(replay="safe", effect="patch", concurrency="exclusive", grace=30.0)
     async def apply_changes(ctx: ToolContext, proposal: str, summary: str, paths: list[str] | None = None) -> str:
         """Bring a proposal into the folder of the user, or only the files at `paths`. `summary` says what it does."""
         return _ended(await worktree_of(ctx).apply(proposal, paths))

@@ -14,6 +14,7 @@ from ...tools.context import ToolContext
 from ...tools.definition import Tool, tool
 from ..errors import OutsideWorkspace, WorkspaceTooLarge
 from ..files import Files
+from .context import worktree_of
 from .patch import FilePatch, PatchError, apply_hunks, new_text, parse_patch
 
 MOST_NAMES: Final = 1_000
@@ -29,11 +30,13 @@ MOST_SEARCHED: Final = 1024 * 1024
 MOST_PATCHED: Final = 100
 """Files of one patch."""
 
-FilesOf = Callable[[ToolContext[Any]], Files]
-"""How a tool finds the files of its call."""
+
+def files_of(ctx: ToolContext[Any]) -> Files:
+    """Return the files of a call's run."""
+    return worktree_of(ctx).files
 
 
-def reading_tools(files_of: FilesOf) -> list[Tool[..., Any]]:
+def reading_tools() -> list[Tool[..., Any]]:
     """Return the tools that change nothing: list_files, read_file, search_files."""
 
     @tool(replay="safe", effect="read")
@@ -73,7 +76,7 @@ def reading_tools(files_of: FilesOf) -> list[Tool[..., Any]]:
     return [list_files, read_file, search_files]
 
 
-def writing_tools(files_of: FilesOf) -> list[Tool[..., Any]]:
+def writing_tools() -> list[Tool[..., Any]]:
     """Return the tools that change files of the worktree: write_file, edit_file, apply_patch."""
 
     @tool(replay="safe", effect="write")

@@ -14,7 +14,7 @@ import pytest
 from greenroom.actors.agents.agent import Agent
 from greenroom.actors.agents.handoff import handoff
 from greenroom.actors.contract.codec import normalise_result
-from greenroom.actors.contract.dropped_constraints import dropped_constraint
+from greenroom.actors.contract.json_schema.dropped_constraints import dropped_constraint
 from greenroom.actors.errors import AgentDefinitionError, StateError, ToolDefinitionError
 from greenroom.actors.state.keys import StateKey
 from greenroom.actors.tools import tool

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.actors.contract import events
+from greenroom.actors.contract import events, work_events
 from greenroom.actors.contract.catalogue import CATALOGUE, FOREIGN
 from greenroom.actors.contract.codec import SchemaError
 from greenroom.actors.contract.commits import EventDraft
@@ -91,7 +91,10 @@ def test_frames_are_json_with_contiguous_sequences_and_decode_to_what_was_drafte
 def test_every_class_of_a_payload_has_an_event_type():
     """The encoder refuses a payload without one, but not before a run emits it."""
     assert {cls.__name__ for cls in CATALOGUE.values()} == {
-        name for name, cls in vars(events).items() if isinstance(cls, type) and issubclass(cls, Payload)
+        name
+        for module in (events, work_events)
+        for name, cls in vars(module).items()
+        if isinstance(cls, type) and issubclass(cls, Payload)
     } - {"Payload"}
 
 

@@ -6,8 +6,8 @@ import time
 import pytest
 
 import greenroom as gr
-from greenroom.actors.contract import judge
-from greenroom.actors.contract.json_schema import LARGEST, schema_fault, schema_faults, unusable_schema
+from greenroom.actors.contract.json_schema import judge
+from greenroom.actors.contract.json_schema.faults import LARGEST, schema_fault, schema_faults, unusable_schema
 from greenroom.actors.contract.patterns import linear
 
 pytestmark = pytest.mark.no_cover

@@ -24,8 +24,9 @@ from greenroom.actors.contract.facts import NestedAnswer
 from greenroom.actors.contract.guardrails import Tripped
 from greenroom.actors.contract.inference import RequestChanges
 from greenroom.actors.contract.messages import CallRequest, ModelResponse, Usage
-from greenroom.actors.contract.phases import Phase
+from greenroom.actors.contract.phases import Phase, RunPosition
 from greenroom.actors.contract.spec import ToolSpec
+from greenroom.actors.engine import body_inputs as said
 from greenroom.actors.engine import effects as fx
 from greenroom.actors.engine import inputs as inp
 
@@ -61,6 +62,8 @@ TOOLS = {
         ToolSpec(name="lawyer", gate="always", replay_safe=True, child_agent="inner"),
     )
 }
+PREPARED_TOOLS = {**TOOLS, "read": ToolSpec(name="read", replay_safe=True, prepares=True)}
+"""The same tools; one of them is prepared before the first step."""
 HANDOFFS = {
     tool.name: tool
     for tool in (
@@ -93,6 +96,7 @@ class Chaos:
         self.writers = Writers(self.rng)
         self.old: list[inp.Input] = []
         self.nested: dict[int, str] = {}
+        self.spoken: dict[tuple[str, int], list[int]] = {}
 
     def play(self, moves: int) -> None:
         """So many random moves, then the orderly end."""
@@ -109,7 +113,7 @@ class Chaos:
         moves += [(self.stale, 1), (self.late, 3 if world.dying else 0), (self.crash, 0.5), (self.rare, 0.1)]
         moves += [(self.overrun, 0.2 if world.store.calls else 0)]
         moves += [(self.send, 0.4), (self.pause, 0.4), (self.admit, 3), (self.ask, 2)]
-        moves += [(self.nest, 3), (self.end_nested, 3)]
+        moves += [(self.nest, 3), (self.end_nested, 3), (self.report, 4)]
         act = rng.choices([m for m, _ in moves], [w for _, w in moves])[0]
         act()
 
@@ -161,6 +165,8 @@ class Chaos:
 
     def random_answer(self, effect: fx.Effect) -> tuple[inp.Input, bool]:
         match effect:
+            case fx.Prepare():
+                return self.preparation(), True
             case fx.RunPhase():
                 return self.hooks(effect), True
             case fx.AskGuards():
@@ -182,6 +188,13 @@ class Chaos:
                 calls = [c.call_id for c in self.world.state.calls.values()] or ["c"]
                 stubborn = tuple(inp.Unfinished(call_id=self.rng.choice(calls)) for _ in range(self.rng.randrange(2)))
                 return inp.WorkStopped(stubborn=stubborn), True
+
+    def preparation(self) -> inp.Prepared:
+        """What the surroundings and the tools say before the first step."""
+        doubts = (("untested_version", "it is newer than the tried ones"),) if self.rng.random() < 0.3 else ()
+        if self.rng.random() < 0.2:
+            return inp.Prepared(doubts=doubts, code="runtime_unavailable", text="missing: install it")
+        return inp.Prepared(facts={"program": "1.2"}, doubts=doubts)
 
     def cut(self, message_id: str) -> inp.ModelCut:
         """What had arrived of an answer that the end of the run stops."""
@@ -329,10 +342,13 @@ class Chaos:
             case "return" if rng.random() < 0.2:
                 return inp.ResultRefused(**who, tripped=self.tripped()), True
             case "return":
-                return inp.CallReturned(**who, result={"r": 1}, shown='{"r":1}', large=rng.random() < 0.1), True
+                large, used = rng.random() < 0.1, Usage(requests=1, input=rng.randrange(50))
+                spent = (inp.Spent(by=effect.tool, usage=used, model="m"),) if rng.random() < 0.3 else ()
+                return inp.CallReturned(**who, result={"r": 1}, shown='{"r":1}', large=large, usage=spent), True
             case "raise":
                 fatal = rng.random() < 0.1
-                return inp.CallRaised(**who, code="tool_error", shown="boom", fatal=fatal), True
+                code = rng.choice((None, "runtime_unavailable"))
+                return inp.CallRaised(**who, code="tool_error", shown="boom", fatal=fatal, run_code=code), True
             case "suspend":
                 return inp.CallSuspended(**who, suspend=self.suspend()), True
             case "progress":
@@ -381,6 +397,30 @@ class Chaos:
             del self.nested[ask]
             code = rng.choice((None, None, "tool_error"))
             world.feed(inp.NestedEnded(call_id=reply.value.call_id, result={"n": 1}, shown="done", code=code))
+
+    def report(self) -> None:
+        """The body of a call, or of a task, says something, notes something, or keeps a memo."""
+        world, rng = self.world, self.rng
+        bodies = {key[1]: effect for key, effect in world.outstanding.items() if key[0] in ("call", "task")}
+        if not bodies:
+            return
+        name, effect = rng.choice(list(bodies.items()))
+        assert isinstance(effect, fx.StartCall | fx.StartTask)
+        place = self.spoken.setdefault((name, effect.attempt), [1, 0, 0])
+        number, index, reasoning_index = place
+        match rng.choice(("say", "say", "think", "complete", "note", "save")):
+            case "say" | "think" as kind:
+                text, reasoning = ("I ", "") if kind == "say" else (rng.choice(("", "look")), "hm")
+                where = {"number": number, "index": index, "reasoning_index": reasoning_index}
+                world.tells(said.BodySpoke, name, text=text, reasoning=reasoning, **where)
+                place[1:] = index + bool(text), reasoning_index + bool(reasoning)
+            case "complete":
+                world.tells(said.BodySpoke, name, number=number, whole="I look")
+                place[:] = number + 1, 0, 0
+            case "note":
+                world.tells(said.BodyNoted, name, type="run.degraded", payload={"reason": "untested_version"})
+            case _:
+                world.tells(said.BodySaved, name, memo={"session": number})
 
     # --- commands ----------------------------------------------------------------------------------------------------
 
@@ -476,6 +516,8 @@ class Chaos:
             stale += [inp.CallReturned(**who, result=1, shown="1"), inp.CallSuspended(**who, suspend=Suspend())]
         if ("cancel",) not in self.world.outstanding:
             stale.append(inp.WorkStopped())
+        if self.world.row.position is not RunPosition.PREPARING:
+            stale += [inp.Prepared(facts={"program": "1.1"}), inp.Prepared(code="tool_error", text="late")]
         before = self.world.state
         taken = self.world.feed(self.rng.choice(stale))
         assert taken.state == before
@@ -496,6 +538,8 @@ class Chaos:
     def calmly(self, key: Key) -> None:
         effect = self.world.outstanding[key]
         match effect:
+            case fx.Prepare():
+                self.world.answer(inp.Prepared())
             case fx.AskGuards():
                 self.world.answer(inp.GuardsDone(kind=effect.kind, step=effect.step, names=effect.names))
             case fx.RunPhase():

@@ -35,6 +35,7 @@ class Fold:
         self.consequences: Counter[str | None] = Counter()
         self.deltas: Counter[tuple[str, str]] = Counter()
         self.closed_messages: set[str] = set()
+        self.speaking: dict[str, str] = {}  # call -> the message of its body that is not complete
         self.moves: list[tuple[Stage, Stage]] = []
         self.call_moves: list[tuple[str, CallStatus, CallStatus]] = []
         self.pauses: Counter[str] = Counter()
@@ -110,6 +111,19 @@ class Fold:
             case ev.MessageCompleted() | ev.MessageDiscarded():
                 assert payload.message_id not in self.closed_messages
                 self.closed_messages.add(payload.message_id)
+        self._take_spoken(payload)
+
+    def _take_spoken(self, payload: object) -> None:
+        """A body says one message after the other, and each of which text was shown has an end."""
+        match payload:
+            case ev.MessageDelta(call_id=str() as call_id, message_id=name):
+                assert self.status[call_id] is CallStatus.RUNNING
+                assert self.speaking.setdefault(call_id, name) == name
+            case ev.MessageCompleted(call_id=str() as call_id, message_id=name):
+                assert self.status[call_id] is CallStatus.RUNNING
+                assert self.speaking.pop(call_id, name) == name
+            case ev.MessageDiscarded(call_id=str() as call_id, message_id=name):
+                assert self.speaking.pop(call_id) == name
 
     def _take_decision(self, payload: object) -> None:
         match payload:
@@ -146,6 +160,7 @@ class Fold:
             case ev.ToolStarted():
                 again = self.status[payload.call_id] is CallStatus.RUNNING  # a crash: the body runs again
                 self._call_move(payload.call_id, payload.status, again=again)
+                assert payload.call_id not in self.speaking, "a message of the attempt before has no end"
                 self.attempts[payload.call_id] += 1
                 assert payload.attempt == self.attempts[payload.call_id]
             case ev.ToolSuspended():
@@ -159,6 +174,7 @@ class Fold:
                 assert payload.call_id in self.child_calls or self.tickets[payload.ticket_id] in ("approved", "expired")
             case ev.ToolResult():
                 self._call_move(payload.call_id, payload.status)
+                assert payload.call_id not in self.speaking, "a message of the body has no end"
                 assert payload.attempts == self.attempts[payload.call_id]
                 self.results[payload.call_id] = (payload.result, payload.code)
             case ev.ToolProgress() | ev.ToolOutputDelta():

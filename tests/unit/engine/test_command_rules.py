@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from greenroom.actors.contract import codec
 from greenroom.actors.contract.calls import SETTLED, CallPosition, CallStatus
 from greenroom.actors.contract.decisions import REJECTIONS, Command, CommandResult, Decision, Ticket
-from greenroom.actors.contract.json_schema import schema_fault
+from greenroom.actors.contract.json_schema.faults import schema_fault
 from greenroom.actors.contract.lifecycle import TERMINAL, Stage
 from greenroom.actors.contract.messages import CallRequest
 from greenroom.actors.contract.rows import CallRow, CommandContext

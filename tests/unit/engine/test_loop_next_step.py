@@ -11,8 +11,8 @@ from greenroom.actors.contract.facts import FinalOutput
 from greenroom.actors.contract.messages import CallRequest
 from greenroom.actors.contract.rows import CallRow, Handover
 from greenroom.actors.contract.spec import AgentSpec, ToolSpec
+from greenroom.actors.engine.body_inputs import CallRaised
 from greenroom.actors.engine.calls import derive_stage
-from greenroom.actors.engine.inputs import CallRaised
 from greenroom.actors.engine.next_step import Interruption, NextStep, RunAgain, choose_next
 from greenroom.actors.engine.step_calls import StepCalls
 

@@ -108,6 +108,7 @@ PLACES: dict[str, Callable[[], World]] = {
     "guardrails and a refusal": guarded(refused, input_guardrails=("i",)),
     "guardrails of the output": guarded(lambda w: w.says("so"), output_guardrails=("o",)),
     "planned": at(admitted=False),
+    "preparing": lambda: World(agent(), place="here"),
     "inference": at(),
     "body": at(lambda w: w.says(calls=[call("A", "write")])),
     "gate": at(lambda w: w.says(calls=[call("A", "perhaps")])),
@@ -124,9 +125,9 @@ PLACES: dict[str, Callable[[], World]] = {
 @pytest.mark.parametrize("place", PLACES)
 def test_a_run_continues_from_everywhere_after_a_crash(place: str) -> None:
     w = PLACES[place]()
-    asked = {key for key in w.outstanding if key[0] in ("phase", "guards")}
+    asked = {key for key in w.outstanding if key[0] in ("phase", "guards", "prepare")}
     w.crash()
-    assert {key for key in w.outstanding if key[0] in ("phase", "guards")} == asked
+    assert {key for key in w.outstanding if key[0] in ("phase", "guards", "prepare")} == asked
     if place == "inference":
         assert w.types()[-2:] == ["run.inference.retried", "run.inference.started"]
     if place == "body":

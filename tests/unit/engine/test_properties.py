@@ -17,7 +17,7 @@ from greenroom.actors.contract import stop
 from greenroom.actors.contract.phases import Phase
 from greenroom.actors.contract.spec import MODES, AgentSpec
 
-from .chaos import HANDOFFS, TOOLS, Chaos
+from .chaos import HANDOFFS, PREPARED_TOOLS, TOOLS, Chaos
 from .world import OWN, World
 from .writers import KEYS
 
@@ -42,7 +42,7 @@ def checked(text: str) -> tuple[Any, str | None]:
 specs = st.builds(
     AgentSpec,
     key=st.just("a"),
-    tools=st.just(TOOLS),
+    tools=st.sampled_from((TOOLS, PREPARED_TOOLS)),
     stop=st.lists(st.sampled_from(STOPS), max_size=3).map(tuple),
     hooked=st.one_of(
         st.just(frozenset()), st.frozensets(st.sampled_from(list(Phase))), st.just(frozenset({Phase.TOOL_GATE}))

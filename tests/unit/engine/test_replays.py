@@ -24,6 +24,7 @@ from greenroom.actors.contract.recording import RecordDelta, RecordEntry
 from greenroom.actors.contract.secrets.redaction import Redactor
 from greenroom.actors.contract.spec import MODES, AgentSpec
 from greenroom.actors.contract.state import Batch, KeyId, KeySpec, StateWrite, Write
+from greenroom.actors.engine import body_inputs as said
 from greenroom.actors.engine import inputs as inp
 from greenroom.actors.engine import recording as rec
 from greenroom.actors.engine.initial_row import created
@@ -401,6 +402,15 @@ ENTRIES: Sequence[msgspec.Struct] = (
     inp.ModelCut(message_id="m", text="a", rest=("b", "c"), usage=Usage(requests=1, input=3, incomplete=1)),
     inp.ModelCut(message_id="m"),
     inp.CallReturned(call_id="c", attempt=1, result={"deep": [None, 1.5, "x"]}, shown="x", large=True),
+    inp.CallReturned(
+        call_id="c", attempt=1, result=1, shown="1", usage=(inp.Spent(by="t", usage=Usage(input=3), model="m"),)
+    ),
+    inp.CallRaised(call_id="c", attempt=1, code="tool_error", shown="x", fatal=True, run_code="target_offline"),
+    said.BodySpoke(call_id="c", attempt=2, number=3, text="a", reasoning="b", index=4, reasoning_index=5),
+    said.BodySpoke(call_id="c", attempt=2, number=3, whole="a", ask=7),
+    said.BodyNoted(call_id="c", attempt=1, type="run.degraded", payload={"reason": "why", "detail": None}, ask=1),
+    said.BodySaved(call_id="c", attempt=1, memo={"session": [1, None]}, ask=1),
+    inp.PhaseDone(phase=Phase.TOOL_GATE, step=2, allowed=(inp.Allowed(plugin="p", note="rule 3"),)),
     inp.WorkStopped(stubborn=(inp.Unfinished(call_id="c", tool="t", stack="line"),)),
     inp.SpawnAsked(ask=1, spawner="c", attempt=1, tool="t", arguments={"n": 1}, mark="m", nth=1),
     rec.TakeoverEntry(bare=True, state=()),
@@ -449,8 +459,9 @@ STORED = frozenset(
             "NotRecorded",
             "Overran",
             "PhaseDone",
+            "Prepared",
         ),
-        *("NestedCalled", "NestedDropped", "NestedEnded"),
+        *("NestedCalled", "NestedDropped", "NestedEnded", "BodySpoke", "BodyNoted", "BodySaved", "PublishAsked"),
         *("GuardsDone", "ResultRefused", "SpawnAsked", "TakenUp", "TaskStopped", "TasksAsked", "WorkStopped"),
     }
 )

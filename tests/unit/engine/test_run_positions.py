@@ -29,8 +29,11 @@ Move = tuple[RunPosition, RunPosition]
 
 # position -> may go to | because
 MOVES_TABLE = """
+admission        -> preparing        | the run has a slot and its thread, and needs a preparation
 admission        -> run_start        | the run has a slot and its thread
 admission        -> stopping         | a cancel, the deadline, or an owner that gives up
+preparing        -> run_start        | the run is prepared
+preparing        -> stopping         | it cannot be prepared, a cancel, or the deadline
 run_start        -> step_start       | the hooks have answered
 run_start        -> paused           | a hook holds the run before its first step
 run_start        -> stopping         | a hook failed or ended the run
@@ -79,6 +82,7 @@ run_end          -> ended            | the hooks have answered
 # position | hooks | what holds
 COLUMNS_TABLE = """
 admission        |                  | between_steps
+preparing        |                  | between_steps
 run_start        | run_start        |
 step_start       | step_start       |
 before_inference | before_inference |
@@ -323,6 +327,17 @@ def _admission_stopping() -> None:
     _stops(World(AgentSpec(key="a"), admitted=False))
 
 
+def _prepared() -> None:
+    w = World(AgentSpec(key="a"), place="here")
+    w.answer(inp.Prepared())
+    w.says("done")
+    w.check_end()
+
+
+def _preparing_stopping() -> None:
+    _stops(World(AgentSpec(key="a"), place="here"))
+
+
 def _run_start_stopping() -> None:
     _stops(World(AgentSpec(key="a", hooked=frozenset({Phase.RUN_START}))))
 
@@ -342,6 +357,9 @@ RARE: dict[Move, Callable[[], None]] = {
     (AT.GUARDS_OUTPUT, AT.RUN_END): _guards_output_run_end,
     (AT.STOPPING, AT.GUARDS_OUTPUT): _guards_output_run_end,
     (AT.ADMISSION, AT.STOPPING): _admission_stopping,
+    (AT.ADMISSION, AT.PREPARING): _prepared,
+    (AT.PREPARING, AT.RUN_START): _prepared,
+    (AT.PREPARING, AT.STOPPING): _preparing_stopping,
     (AT.RUN_START, AT.STOPPING): _run_start_stopping,
     (AT.STEP_START, AT.STOPPING): _step_start_stopping,
     (AT.GUARDS_ANSWER, AT.STOPPING): _guards_answer_stopping,

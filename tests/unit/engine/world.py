@@ -143,7 +143,7 @@ class Store:
         )
 
 
-Answered = fx.RunPhase | fx.AskGuards | fx.CallModel | fx.StartCall | fx.StartTask | fx.CancelTask
+Answered = fx.Prepare | fx.RunPhase | fx.AskGuards | fx.CallModel | fx.StartCall | fx.StartTask | fx.CancelTask
 """The effects that have a final answer."""
 
 
@@ -154,6 +154,7 @@ class World:
         spec: of the agent.
         lazy: commits become durable when the test says so (`ack`), not at once.
         deadline: seconds from the start.
+        place: where the workspace of the run is.
     """
 
     def __init__(
@@ -164,6 +165,7 @@ class World:
         deadline: float | None = None,
         lazy: bool = False,
         admitted: bool = True,
+        place: str | None = None,
     ) -> None:
         self.spec, self.now, self.lazy = spec, START, lazy
         info = RunInfo(
@@ -174,6 +176,7 @@ class World:
             created_at=START,
             execution=execution or spec.execution,
             deadline=None if deadline is None else START + timedelta(seconds=deadline),
+            place=place,
         )
         self.store = Store(info)
         created = ev.RunCreated(to=Stage.CREATED, agent=spec.key, thread_id="t", input="hello", by="tester")
@@ -242,7 +245,8 @@ class World:
     def _forget_hooks(self) -> None:
         """Nobody waits for the hooks of a nested call that its parent's end has cut off."""
         cut = {call.call_id for call in self.state.calls.values() if call.parent and call.at is CallPosition.SETTLED}
-        cut |= {call.call_id for call in self.store.calls.values() if call.parent and call.step < self.row.step}
+        written = [*self.store.calls.values(), *(call for commit, _ in self.unacked for call in commit.calls)]
+        cut |= {call.call_id for call in written if call.parent and call.step < self.row.step}
         self.outstanding = {
             key: effect for key, effect in self.outstanding.items() if key[0] != "phase" or key[3] not in cut
         }
@@ -479,10 +483,12 @@ class World:
         assert isinstance(effect, fx.StartCall)
         return effect
 
-    def returns(self, call_id: str, result: Any = "ok", batch: Batch | None = None, keys: Keys = NO_KEYS) -> Transition:
+    def returns(
+        self, call_id: str, result: Any = "ok", batch: Batch | None = None, keys: Keys = NO_KEYS, **more: Any
+    ) -> Transition:
         attempt = self.running(call_id).attempt
         reported = inp.CallReturned(
-            call_id=call_id, attempt=attempt, result=result, shown=str(result), batch=batch, keys=keys
+            call_id=call_id, attempt=attempt, result=result, shown=str(result), batch=batch, keys=keys, **more
         )
         return self.answer(reported)
 
@@ -523,11 +529,17 @@ class World:
         assert isinstance(reply.value, NestedAnswer), reply
         return reply.value
 
-    def raises(self, call_id: str, shown: str = "boom", *, fatal: bool = False) -> Transition:
+    def raises(self, call_id: str, shown: str = "boom", *, fatal: bool = False, **more: Any) -> Transition:
         attempt = self.running(call_id).attempt
         return self.answer(
-            inp.CallRaised(call_id=call_id, attempt=attempt, code="tool_error", shown=shown, fatal=fatal)
+            inp.CallRaised(call_id=call_id, attempt=attempt, code="tool_error", shown=shown, fatal=fatal, **more)
         )
+
+    def tells(self, make: Any, call_id: str, **more: Any) -> fx.AnswerBody | None:
+        """The body of a call reports something. The answer, if there is one yet."""
+        effect = self.outstanding.get(("call", call_id)) or self.outstanding.get(("task", call_id))
+        attempt = effect.attempt if isinstance(effect, fx.StartCall | fx.StartTask) else 1
+        return self.asks(make, call_id=call_id, attempt=attempt, **more)
 
     def suspends(self, call_id: str, suspend: Suspend | None = None) -> Transition:
         attempt = self.running(call_id).attempt
@@ -700,6 +712,8 @@ def check_history(messages: Sequence[Message], calls: dict[str, CallRow]) -> Non
 def key_of(effect: Answered) -> Key:
     """What an effect is asked for as."""
     match effect:
+        case fx.Prepare():
+            return ("prepare",)
         case fx.AskGuards():
             return ("guards", effect.kind, str(effect.step), *effect.names)
         case fx.RunPhase():
@@ -717,6 +731,8 @@ def key_of(effect: Answered) -> Key:
 def answered_by(message: inp.Input) -> Key:
     """Which effect a final answer belongs to."""
     match message:
+        case inp.Prepared():
+            return ("prepare",)
         case inp.PhaseDone():
             return ("phase", message.phase.value, str(message.step), message.call_id or "")
         case inp.GuardsDone():

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import greenroom as gr
-from greenroom.actors.contract.json_schema import schema_fault
+from greenroom.actors.contract.json_schema.faults import schema_fault
 from greenroom.actors.testing.schema_merging import merged
 from greenroom.actors.testing.schema_values import value_for
 from greenroom.testing import UnsupportedSchema

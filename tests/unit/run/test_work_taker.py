@@ -25,11 +25,11 @@ async def test_timers_of_runs_without_an_owner_are_looked_up_however_often_work_
     services: Any = SimpleNamespace(
         jitter=lambda: 1.0,
         alarm=SimpleNamespace(nudge=lambda: looks.append(trio.current_time())),
-        store=SimpleNamespace(claim_ready=claim_ready, publish=lambda agents, room: None),
+        store=SimpleNamespace(claim_ready=claim_ready, publish=lambda agents, **_: None),
         clock=SimpleNamespace(now=lambda: None),
     )
     registry: Any = SimpleNamespace(room=1, closing=False)
-    taker = SharedTaker(services, registry, SimpleNamespace(by_key={}, has_deps=False))  # type: ignore[arg-type]
+    taker = SharedTaker(services, registry, SimpleNamespace(by_key={}, places={}, has_deps=False))  # type: ignore[arg-type]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(taker.body, SimpleNamespace(ready=lambda: None))
         until = trio.current_time() + 60.0

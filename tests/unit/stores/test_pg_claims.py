@@ -72,7 +72,8 @@ def test_queues_take_turns_and_the_lowest_rank_of_each_is_first(link: Link, proc
 def test_a_run_that_is_not_ready_or_not_for_this_process_is_left(link: Link, process: int, columns: dict) -> None:
     add_runs(link, "out", 3, **columns)
     add_runs(link, "in", 1, after=0.5)
-    assert ids(link, process, ability=Ability(agents=frozenset({"a"}), deps=False)) == ["in1"]
+    able = Ability(agents=frozenset({"a"}), places=frozenset({"here"}), deps=False)
+    assert ids(link, process, ability=able) == ["in1"]
 
 
 @pytest.mark.parametrize("columns", [{"posted": 1}, {"leaving": True}], ids=str)

@@ -10,7 +10,7 @@ from tests.support.workspaces import Shop, contents, git, proposed
 
 from greenroom.actors.workspaces.errors import UnknownProposal, WorkspaceError
 from greenroom.actors.workspaces.paths import TEMPORARY
-from greenroom.actors.workspaces.service import Worktree
+from greenroom.actors.workspaces.worktree import Worktree
 
 pytestmark = pytest.mark.slow
 

@@ -22,7 +22,7 @@ from greenroom.actors.workspaces.errors import WorkspaceError
 from greenroom.actors.workspaces.journal import Contents, Journal, perform, save_journal, with_permissions
 from greenroom.actors.workspaces.paths import TEMPORARY
 from greenroom.actors.workspaces.records import request_of
-from greenroom.actors.workspaces.service import Worktree
+from greenroom.actors.workspaces.worktree import Worktree
 
 pytestmark = pytest.mark.slow
 
@@ -162,7 +162,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 import trio
-from greenroom.actors.workspaces.service import Workspace, open_workspaces
+from greenroom.actors.workspaces.service import open_workspaces
+from greenroom.actors.workspaces.workspace import Workspace
 
 async def main():
     workspaces = await open_workspaces([Workspace("shop", sys.argv[1])], state=sys.argv[2])

@@ -13,8 +13,8 @@ from greenroom.actors.workspaces.difference import (
     proposal_id,
 )
 from greenroom.actors.workspaces.errors import OutsideWorkspace
-from greenroom.actors.workspaces.service import Workspace
 from greenroom.actors.workspaces.withheld import SECRETS, SETTINGS, Withheld, withhold
+from greenroom.actors.workspaces.workspace import Workspace
 
 FORBIDDEN = (
     *("..", "../x", "a/../b", "a/..", "/etc/passwd", "/", "//x"),

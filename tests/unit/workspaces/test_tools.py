@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from greenroom.actors.workspaces.tools.workspace_tools import workspace_tools
 from tests.support.workspaces import Shop
 
 import greenroom as gr
 from greenroom.actors.errors import ToolError
-from greenroom.actors.workspaces.service import Worktree
-from greenroom.actors.workspaces.tools.workspace_tools import workspace_tools
+from greenroom.actors.workspaces.worktree import Worktree
 from greenroom.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.slow

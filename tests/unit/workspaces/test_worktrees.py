@@ -22,8 +22,9 @@ from greenroom.actors.workspaces.errors import (
 )
 from greenroom.actors.workspaces.git import find_git
 from greenroom.actors.workspaces.records import Move, locked
-from greenroom.actors.workspaces.service import Workspace, open_workspaces
+from greenroom.actors.workspaces.service import open_workspaces
 from greenroom.actors.workspaces.snapshots import check_limits
+from greenroom.actors.workspaces.workspace import Workspace
 
 pytestmark = pytest.mark.slow
 
@@ -52,14 +53,14 @@ async def test_a_worktree_has_the_folder_as_people_see_it(shop: Shop) -> None:
     shop.write("web/.claude/settings.json", "{}")
     shop.write("CLAUDE.md", "read this")
     (shop.folder / "link").symlink_to("src/run.sh")
-    worktree = await shop.worktree()
+    worktree, state = await shop.begun()
     files = contents(worktree.path)
     assert sorted(files) == [".gitignore", "CLAUDE.md", "a.txt", "forced.log", "link", "new.txt", "src/run.sh"]
     assert files["a.txt"] == (0o644, b"dirty\n")
     assert files["new.txt"][1] == b"untracked\r\nno newline"
     assert files["src/run.sh"][0] == 0o755
-    assert [one.path for one in worktree.state.withheld] == [".env", "web/.claude/settings.json"]
-    assert not worktree.state.pending
+    assert [one.path for one in state.withheld] == [".env", "web/.claude/settings.json"]
+    assert not state.pending
     assert await worktree.propose() is None
 
 
@@ -214,9 +215,9 @@ async def test_a_thread_with_nothing_pending_follows_the_folder_and_keeps_ignore
     (worktree.path / "cache/x").write_text("kept")
     shop.write("a.txt", "by a person\n")
     (shop.folder / "src/run.sh").unlink()
-    again = await shop.worktree()
+    again, state = await shop.begun()
     assert again.path == worktree.path
-    assert not again.state.pending
+    assert not state.pending
     assert sorted(contents(again.path)) == [".gitignore", "a.txt", "cache/x"]
     assert (again.path / "a.txt").read_text() == "by a person\n"
     assert git(again.path, "status", "--short") == ""
@@ -226,8 +227,8 @@ async def test_a_thread_with_changes_pending_keeps_them_and_their_base(shop: Sho
     worktree = await shop.worktree()
     await worktree.files.write("a.txt", b"pending\n")
     shop.write("a.txt", "by a person\n")
-    again = await shop.worktree()
-    assert again.state.pending
+    again, state = await shop.begun()
+    assert state.pending
     assert (again.path / "a.txt").read_text() == "pending\n"
     await again.reset()
     assert (again.path / "a.txt").read_text() == "by a person\n"
@@ -249,9 +250,9 @@ async def test_a_worktree_whose_change_of_base_was_cut_short_is_completed(shop: 
     tree = await worktree._shadow.of_tree(thread, record.base)
     thread.save(attrs.evolve(record, move=Move(old=proposal.target, new=tree.tree)))
     (worktree.path / "src/run.sh").write_bytes(before["src/run.sh"][1])
-    again = await shop.worktree()
+    again, state = await shop.begun()
     assert contents(again.path) == merged
-    assert again.state.pending
+    assert state.pending
 
 
 async def test_a_race_for_a_folder_brings_nothing_from_outside_into_a_snapshot(shop: Shop) -> None:
@@ -296,8 +297,8 @@ async def test_withheld_names_are_removed_before_a_run_begins_also_from_ignored_
         (worktree.path / path).parent.mkdir(parents=True, exist_ok=True)
         (worktree.path / path).write_text("planted")
     (worktree.path / ".opencode").symlink_to(shop.place)
-    again = await shop.worktree()
-    assert sorted(again.state.removed) == [
+    again, state = await shop.begun()
+    assert sorted(state.removed) == [
         ".claude/settings.json",
         ".codex",
         ".opencode",
@@ -313,8 +314,8 @@ async def test_a_fork_begins_with_the_files_of_its_step(shop: Shop) -> None:
     await worktree.files.write("a.txt", b"step one\n")
     step = await proposed(worktree)
     await worktree.files.write("a.txt", b"step two\n")
-    fork = await (await shop.open()).worktree("shop", "fork", at=step.target)
-    assert fork.state.pending
+    fork = (await shop.open()).find("shop", "fork")
+    assert (await fork.begin(at=step.target)).pending
     assert (fork.path / "a.txt").read_text() == "step one\n"
     assert (await proposed(fork)).id == step.id
     assert (await fork.apply(step.id)).status == "applied"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from .codec import MESSAGE_LIMIT, shortened
-from .patterns import WAY_OUT, linear
-from .plain import JSONObject, JSONValue
+from ..codec import MESSAGE_LIMIT, shortened
+from ..patterns import WAY_OUT, linear
+from ..plain import JSONObject, JSONValue
 
 if TYPE_CHECKING:
     import jsonschema

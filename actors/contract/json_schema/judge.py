@@ -20,8 +20,8 @@ from jsonschema import ValidationError
 from jsonschema.validators import extend, validator_for
 from referencing import Registry
 
-from .patterns import linear
-from .plain import JSONObject
+from ..patterns import linear
+from ..plain import JSONObject
 
 STEPS: Final = 250_000
 """Steps of one judgement, about a second."""

@@ -17,13 +17,14 @@ from .allowlist import DEEPEST, is_inside, is_repository, is_usable
 from .blobs import blob_sizes, read_blobs
 from .difference import Replacement, parse_replacements
 from .errors import OutsideWorkspace, WorkspaceTooLarge
-from .git import Git, Lent, init_disposable, lend, lent_by
+from .git import Git, Lent, find_git, init_disposable, init_shadow, lend, lent_by
 from .journal import Contents, force
 from .paths import Parts, look, mapped, new_file, new_link, opened_file, opened_folder, opened_root, remove_all
-from .records import Move, ThreadFolder, WorktreeRecord, now, scratch_folder
+from .records import Move, ThreadFolder, WorktreeRecord, locked, now, scratch_folder
 from .snapshots import FolderRules, FolderSnapshot, names_in, snapshot, tracked_by, walk_folder
 from .walk import MOST_BYTES, MOST_NAMES
 from .withheld import Withheld
+from .workspace import WorkspaceRule
 
 MOST_IN_MEMORY: Final = 64 * 1024 * 1024
 """Bytes of contents that an apply holds in memory."""
@@ -41,19 +42,38 @@ class Shadow:
         state: The folder of this workspace in the state folder.
         git: Runs in the shadow repository.
         withheld: The patterns.
+        rules: The rules about calls of runs that work in the folder; None for none.
         copied: Paths of folders that are ignored, and copied all the same.
         lent: What the user's repository lends.
+        kept: The newest (run, step) of each thread's folder whose files are kept; see `checkpoints`.
     """
 
     root: Path
     state: Path
     git: Git
     withheld: Withheld
+    rules: tuple[WorkspaceRule, ...] | None = None
     copied: tuple[Parts, ...] = ()
     lent: Lent | None = None
+    kept: dict[str, tuple[str, int]] = attrs.field(factory=dict)
+    _is_open: bool = attrs.field(init=False, default=False)
 
     def __repr__(self) -> str:
         return f"<Shadow of {self.root.name}>"
+
+    async def open(self) -> None:
+        """Find git, and make the shadow repository if it is missing.
+
+        Raises:
+            GitUnavailable: there is no git, or it is older than 2.38.
+        """
+        if self._is_open:
+            return
+        git = await find_git(self.state)
+        async with locked(self.state / "lock"):
+            self.git = attrs.evolve(git, folder=self.git.folder)
+            await init_shadow(self.git)
+        self._is_open = True
 
     async def refresh(self) -> None:
         """Look at the user's repository again: it may be new, gone, or have another newest commit."""
