@@ -50,7 +50,7 @@ _LOGIN: Final = -32000
 """The code of the error that says that the program is not logged in."""
 _BUDGETS: Final = ("max_tokens", "max_turn_requests")
 _KINDS: Final = frozenset((*ACP_EFFECTS, "switch_mode", "other"))
-_EMPTY: Final = ("", [], {})
+_EMPTY: Final[tuple[JSONValue, ...]] = ("", [], {})
 """Values that take nothing away from a call: a question of OpenCode names the file in no part but an earlier one."""
 _NOT_OFFERED: Final = frozenset(
     (

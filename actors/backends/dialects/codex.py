@@ -127,6 +127,8 @@ class CodexDialect(RPCDialect):
                 yield SendBytes(data=self._peer.request("turn/start", turn)[1])
             case "turn/start":
                 self._turn = string(mapping(result.get("turn")).get("id"))
+            case _:  # an interrupt, or the text of a refusal
+                pass
 
     def _open_thread(self) -> bytes:
         prompt = self._prompt
