@@ -100,7 +100,7 @@ async def live(program: JudgeProgram, rounds: Rounds, decide: Decide, inner: Rou
     (folder / "notes.txt").write_text("hello\n")
     async with open_fault_server() as server:
         server.answer = program.answers(rounds(folder), inner(folder))
-        life = Life(program, program.dialect(program, server), folder, server)
+        life = Life(program, program.backend(server).dialect(), folder, server)
         began = time.monotonic()
         launch = life.dialect.begin(Prompt(text="Do it.", folder=str(folder)))
         command = ProgramCommand(argv=launch.argv, folder=folder, environment=variables(program, server, home))

@@ -9,10 +9,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.actors.backends.dialect import Dialect
-from greenroom.actors.backends.dialects.acp import ACPDialect
-from greenroom.actors.backends.dialects.claude import ClaudeDialect
-from greenroom.actors.backends.dialects.codex import CodexDialect
+import greenroom as gr
 from greenroom.testing import FaultReply, FaultServer, ReceivedRequest, call, reply
 
 MODULES = Path(__file__).parent / "node_modules"
@@ -43,7 +40,8 @@ class JudgeProgram:
         name: its name, which is that of its dialect's preset.
         binary: the file that must be there.
         command: the words that start the program.
-        dialect: a new dialect, for the command and the address of the model service.
+        args: (service) -> words that follow the command.
+        kind: the backend whose program it is.
         variables: (service, home) -> its environment besides PATH and HOME.
         write, run, read: a call of the program's own tools, by the model.
         results: how many calls have results, in the body of a request.
@@ -53,13 +51,18 @@ class JudgeProgram:
     name: str
     binary: Path
     command: tuple[str, ...]
-    dialect: Callable[["JudgeProgram", FaultServer], Dialect]
+    kind: type[gr.backends.Program]
+    args: Callable[[FaultServer], tuple[str, ...]] = lambda _: ()
     variables: Callable[[FaultServer, Path], Mapping[str, str]]
     write: Callable[[Path, str, str], Call]
     run: Callable[[str, str], Call]
     read: Callable[[Path, str], Call]
     results: Callable[[Any], int]
     beside: Callable[[Any], bool]
+
+    def backend(self, server: FaultServer, **options: Any) -> gr.backends.Program:
+        """The program as a backend, whose model is the service."""
+        return self.kind(command=self.command, args=self.args(server), name=self.name, **options)
 
     def answers(self, rounds: list[Round], inner: list[Round]) -> Callable[[ReceivedRequest], FaultReply]:
         """The model: one round of calls after the other, each when all results of the one before are there."""
@@ -89,7 +92,7 @@ CLAUDE = JudgeProgram(
     name="claude",
     binary=MODULES / "@anthropic-ai/claude-agent-sdk-linux-x64/claude",
     command=(str(MODULES / "@anthropic-ai/claude-agent-sdk-linux-x64/claude"),),
-    dialect=lambda program, _: ClaudeDialect(program.command),
+    kind=gr.backends.Claude,
     variables=_claude,
     write=lambda path, text, name: call("Write", file_path=str(path), content=text, id=f"toolu_{name}"),
     run=lambda command, name: call("Bash", command=command, description="run it", id=f"toolu_{name}"),
@@ -103,10 +106,9 @@ def _codex(server: FaultServer, home: Path) -> dict[str, str]:
     return {"CODEX_HOME": str(home), "FAKE_KEY": KEY}
 
 
-def _codex_dialect(program: JudgeProgram, server: FaultServer) -> Dialect:
+def _codex_args(server: FaultServer) -> tuple[str, ...]:
     provider = f'{{name="fake",base_url="{server.base_url("responses")}",wire_api="responses",env_key="FAKE_KEY"}}'
-    options = ("-c", 'model_provider="fake"', "-c", f"model_providers.fake={provider}", "-c", 'model="small-1"')
-    return CodexDialect((*program.command, *options))
+    return ("-c", 'model_provider="fake"', "-c", f"model_providers.fake={provider}", "-c", 'model="small-1"')
 
 
 def _patch(path: Path, text: str, name: str) -> Call:
@@ -118,7 +120,8 @@ CODEX = JudgeProgram(
     name="codex",
     binary=MODULES / "@openai/codex/vendor/x86_64-unknown-linux-musl/bin/codex",
     command=(str(MODULES / "@openai/codex/vendor/x86_64-unknown-linux-musl/bin/codex"),),
-    dialect=_codex_dialect,
+    kind=gr.backends.Codex,
+    args=_codex_args,
     variables=_codex,
     write=_patch,
     run=lambda command, name: call("exec_command", cmd=command, id=name),
@@ -143,7 +146,7 @@ GEMINI = JudgeProgram(
     name="gemini",
     binary=MODULES / "@google/gemini-cli/bundle/gemini.js",
     command=("node", str(MODULES / "@google/gemini-cli/bundle/gemini.js"), "--acp"),
-    dialect=lambda program, _: ACPDialect(program.command),
+    kind=gr.backends.Acp,
     variables=_gemini,
     write=lambda path, text, name: call("write_file", file_path=str(path), content=text, id=name),
     run=lambda command, name: call("run_shell_command", command=command, description="run it", id=name),
@@ -166,7 +169,7 @@ OPENCODE = JudgeProgram(
     name="opencode",
     binary=MODULES / "opencode-linux-x64/bin/opencode",
     command=(str(MODULES / "opencode-linux-x64/bin/opencode"), "acp"),
-    dialect=lambda program, _: ACPDialect(program.command),
+    kind=gr.backends.Acp,
     variables=_opencode,
     write=lambda path, text, name: call("write", filePath=str(path), content=text, id=name),
     run=lambda command, name: call("bash", command=command, description="run it", id=name),

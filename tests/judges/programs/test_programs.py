@@ -6,7 +6,6 @@ Each program plays its scenes once (`driving.py`), in about ten seconds; the tes
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -15,13 +14,14 @@ from typing import Any
 import jsonschema
 import pytest
 import referencing
-from tests.support.judges import lacking, need_node_modules, need_program
+from tests.support.judges import need_node_modules
 
 from greenroom.actors.backends.dialect import Declined, Prompt, Supplied
 from greenroom.actors.backends.dialects.acp import ACPDialect
 from greenroom.actors.backends.dialects.codex import CodexDialect
 from greenroom.actors.backends.items import Question
 
+from .playing import Scene, need, played
 from .programs import KEY, LAST, MODULES, PROGRAMS, REFUSAL, SECRET
 
 pytestmark = [pytest.mark.judge, pytest.mark.slow, pytest.mark.no_cover, pytest.mark.timeout(300)]
@@ -36,42 +36,11 @@ READS_TEXTS = ("claude", "codex", "opencode")
 """The programs whose model reads why a call was denied."""
 ASKS_READS = ("claude", "codex", "opencode")
 """The programs that ask before they read a file."""
-Scene = dict[str, Any]
 
 
-@cache
-def network() -> tuple[tuple[str, ...], dict[str, str]]:
-    """The words before a command that has loopback only; else, variables that lead nowhere but to loopback."""
-    words = ("unshare", "--map-root-user", "--net")
-    try:
-        if subprocess.run([*words, "true"], check=False, capture_output=True).returncode == 0:
-            return words, {}
-    except FileNotFoundError:
-        pass
-    nowhere = "http://127.0.0.1:9"
-    return (), {"HTTP_PROXY": nowhere, "HTTPS_PROXY": nowhere, "NO_PROXY": "127.0.0.1,localhost"}
-
-
-@cache
-def played(root: Path, name: str) -> dict[str, Scene]:
+def lives(root: Path, name: str) -> dict[str, Scene]:
     """What has come of the scenes of a program."""
-    words, variables = network()
-    command = [*words, sys.executable, "-m", "tests.judges.programs.driving", name, *SCENES[name]]
-    done = subprocess.run(
-        command, check=False, cwd=root, env=os.environ | variables, capture_output=True, text=True, timeout=280
-    )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Scene] = json.loads(done.stdout)
-    return found
-
-
-def need(name: str) -> None:
-    """Skip the test, or fail, where the program is missing."""
-    need_node_modules("programs")
-    if name == "gemini":
-        need_program("node")
-    if not PROGRAMS[name].binary.exists():
-        lacking(f"no {name} here: npm has it for Linux on x86-64 only")
+    return played(root, "driving", name, SCENES[name])
 
 
 @pytest.fixture(params=PROGRAMS)
@@ -88,7 +57,7 @@ def items(scene: Scene, *kinds: str) -> list[dict[str, Any]]:
 
 
 def test_a_write_and_a_command_are_asked_about_and_denied_with_a_text_the_program_goes_on(root: Path, name: str):
-    scene = played(root, name)["worked"]
+    scene = lives(root, name)["worked"]
     assert not scene["timeout"]
     assert (scene["verdict"]["outcome"], scene["verdict"]["text"]) == ("completed", LAST), scene["errors"]
     assert {name: text.strip() for name, text in scene["files"].items()} == {
@@ -107,7 +76,7 @@ def test_a_write_and_a_command_are_asked_about_and_denied_with_a_text_the_progra
 
 
 def test_the_questions_name_what_the_rules_read(root: Path, name: str):
-    scene = played(root, name)["worked"]
+    scene = lives(root, name)["worked"]
     texts = [json.dumps(asked["arguments"]) for asked in items(scene, "Asked")]
     folder = scene["folder"]
     wanted = [f"{folder}/a.txt", f"{folder}/.env", f"{folder}/c.txt", "echo B > b.txt"]
@@ -118,14 +87,14 @@ def test_the_questions_name_what_the_rules_read(root: Path, name: str):
 
 def test_a_call_that_is_denied_without_a_text_does_not_run(root: Path, name: str):
     if "declined" in SCENES[name]:
-        scene = played(root, name)["declined"]
+        scene = lives(root, name)["declined"]
         assert (scene["verdict"]["outcome"], "b.txt" in scene["files"]) == ("completed", False)
 
 
 @pytest.mark.parametrize("scene", ["cancelled", "cut"])
 def test_a_program_that_is_stopped_ends_with_all_that_it_has_started(root: Path, name: str, scene: str):
     if scene in SCENES[name]:
-        stopped = played(root, name)[scene]
+        stopped = lives(root, name)[scene]
         assert (stopped["verdict"]["outcome"], stopped["left"]) == ("cancelled", [])
         assert not stopped["timeout"]
         assert "b.txt" not in stopped["files"]
@@ -134,7 +103,7 @@ def test_a_program_that_is_stopped_ends_with_all_that_it_has_started(root: Path,
 def test_every_line_is_understood(root: Path, name: str, record_property: Any):
     """A kind that the dialect does not know is drift: look at what it says before it becomes one that is ignored."""
     fields: dict[str, set[str]] = {}
-    for scene in played(root, name).values():
+    for scene in lives(root, name).values():
         assert items(scene, "Unparsed") == []
         assert [notice["text"] for notice in items(scene, "Notice") if notice["kind"] != "warning"] == []
         for kind, names in scene["fields"].items():
@@ -147,14 +116,14 @@ def test_every_line_is_understood(root: Path, name: str, record_property: Any):
 
 
 def test_the_session_and_the_tokens_are_known(root: Path, name: str):
-    scene = played(root, name)["worked"]
+    scene = lives(root, name)["worked"]
     assert [session["session_id"] != "" for session in items(scene, "SessionKnown")] == [True]
     assert items(scene, "UsageSeen")[-1]["usage"]["input"] > 0
     assert items(scene, "PromptDone")[0]["text"] == LAST
 
 
 def test_every_call_has_an_end(root: Path, name: str):
-    scene = played(root, name)["worked"]
+    scene = lives(root, name)["worked"]
     ended = [one["call_id"] for one in items(scene, "CallEnded")]
     assert len(ended) == len(set(ended))
     asked = {one["call_id"] for one in items(scene, "Asked")}
@@ -163,7 +132,7 @@ def test_every_call_has_an_end(root: Path, name: str):
 
 
 def test_neither_the_prompt_nor_a_key_is_on_the_command_line(root: Path, name: str):
-    for scene in played(root, name).values():
+    for scene in lives(root, name).values():
         assert not any(text in " ".join(scene["argv"]) for text in ("Do it.", KEY))
 
 
@@ -172,12 +141,12 @@ def test_neither_the_prompt_nor_a_key_is_on_the_command_line(root: Path, name: s
 
 def test_claude_runs_a_command_as_it_was_edited(root: Path):
     need("claude")
-    assert played(root, "claude")["edited"]["files"]["b.txt"] == "edited\n"
+    assert lives(root, "claude")["edited"]["files"]["b.txt"] == "edited\n"
 
 
 def test_claude_gets_the_answer_to_its_question(root: Path):
     need("claude")
-    scene = played(root, "claude")["question"]
+    scene = lives(root, "claude")["question"]
     (asked,) = items(scene, "Question")
     assert (asked["message"], [*asked["schema"]["properties"]]) == ("Which colour? (Red / Blue)", ["Which colour?"])
     assert any("Blue" in body.rpartition("tool_result")[2] for body in scene["requests"][-1:])
@@ -186,7 +155,7 @@ def test_claude_gets_the_answer_to_its_question(root: Path):
 
 def test_a_sub_agent_of_claude_asks_after_the_result_line(root: Path):
     need("claude")
-    scene = played(root, "claude")["delegated"]
+    scene = lives(root, "claude")["delegated"]
     assert scene["files"]["s.txt"] == "S"
     kinds = [json.loads(line).get("type") for line in scene["lines"] if line]
     assert kinds.index("result") < len(kinds) - 1 - kinds[::-1].index("control_request")
@@ -196,7 +165,7 @@ def test_a_sub_agent_of_claude_asks_after_the_result_line(root: Path):
 
 def test_three_questions_of_codex_are_open_together_and_answered_in_the_other_order(root: Path):
     need("codex")
-    scene = played(root, "codex")["together"]
+    scene = lives(root, "codex")["together"]
     assert scene["mostOpen"] == 3
     asked = [one["ask_id"].removeprefix("i") for one in items(scene, "Asked")]
     answered = [str(frame["id"]) for frame in map(json.loads, scene["sent"]) if "result" in frame]
@@ -244,7 +213,7 @@ def requests_in(lines: list[str]) -> dict[Any, str]:
 
 def test_every_frame_to_codex_is_of_its_own_schema(root: Path, codex_schemas: Path):
     methods = set()
-    for scene in played(root, "codex").values():
+    for scene in lives(root, "codex").values():
         frames = [json.loads(line) for line in scene["sent"]]
         check_codex(frames, requests_in(scene["lines"]), codex_schemas)
         methods |= {frame["method"] for frame in frames if "method" in frame}
@@ -313,7 +282,7 @@ class AcpSchema:
 def test_every_frame_to_an_acp_program_is_of_the_protocols_schema(root: Path, program: str):
     need(program)
     schema, methods = AcpSchema(), set()
-    for scene in played(root, program).values():
+    for scene in lives(root, program).values():
         requests = requests_in(scene["lines"])
         for frame in map(json.loads, scene["sent"]):
             schema.check(frame, requests)
