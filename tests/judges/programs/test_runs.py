@@ -17,9 +17,9 @@ from .running import PLACE, PROMPT, new_place, processes_of
 pytestmark = [pytest.mark.judge, pytest.mark.slow, pytest.mark.no_cover, pytest.mark.timeout(300)]
 
 SCENES = {
-    "claude": ("decided", "refused", "stopped", "overdue", "unreachable"),
+    "claude": ("decided", "refused", "stopped", "overdue", "unreachable", "planted"),
     "codex": ("decided", "refused", "stopped", "overdue"),
-    "gemini": ("decided", "stopped"),
+    "gemini": ("decided", "stopped", "planted"),
     "opencode": ("decided", "refused"),
 }
 LEFT = 4.0
@@ -97,6 +97,17 @@ def test_a_model_service_that_is_away_ends_the_run_at_the_limit_of_the_program(r
     scene = runs(root, "claude")["unreachable"]
     assert (scene["outcome"], scene["left"]) == ("Failed", [])
     assert "worked for 5 s" in scene["detail"]
+
+
+@pytest.mark.parametrize("program", ["claude", "gemini"])
+def test_settings_in_the_folder_run_nothing_and_take_no_question_away(root: Path, program: str):
+    """Codex and OpenCode run what the settings of a folder name: their folders are worktrees without these files."""
+    need(program)
+    scene = runs(root, program)["planted"]
+    assert (scene["outcome"], [name for name in scene["files"] if name.startswith("ran_")]) == ("Completed", [])
+    asked = [json.dumps(one["arguments"]) for one in payloads(scene, "approval.requested")]
+    assert [part in text for part, text in zip(("settings.json", "echo B > b.txt"), asked, strict=True)] == [True, True]
+    assert {one["status"] for one in payloads(scene, "tool.result")} == {"succeeded"}
 
 
 def gone(home: Path, seconds: float) -> bool:
