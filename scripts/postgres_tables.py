@@ -24,6 +24,7 @@ PURPOSES: Final = {
     "members": "facts of deleted runs whose messages are left in a thread",
     "garbage": "deleted runs whose rows in other tables are still to be deleted",
     "watches": "which process follows runs of others (unlogged: lost in a crash of the server, and written again)",
+    "stored_values": "values beside the runs, such as remembered rules",
 }
 """Table -> its purpose."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import msgspec
@@ -110,7 +110,7 @@ class Preparing:
         return self._fault(name, code, f"{_named(name)}: {failure_text(error)}", error_id=log_id)
 
     @staticmethod
-    def _fault(name: str, code: str, text: str, **more: str) -> Prepared:
+    def _fault(name: str, code: str, text: str, **more: Any) -> Prepared:
         return Prepared(code=code, text=text_of(text), runtime=name or "workspace", **more)
 
 
