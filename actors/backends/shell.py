@@ -42,13 +42,13 @@ def shell_tool() -> Tool[..., Any]:
             raise OutsideWorkspace(folder)
         place = worktree.path.joinpath(*parts_of(folder))
         program = ProgramCommand(argv=(*_JOINED, *_words(command)), folder=place, environment=environment())
-        printed, end = Printed(), None
+        output, end = Printed(), None
         try:
             with trio.move_on_after(LIMIT):
-                end = await _run(ctx, program, printed)
+                end = await _run(ctx, program, output)
         except ProgramNotStarted as error:
             raise ToolError(str(error)) from error
-        return f"{_ended(end)}\n{printed.shown()}".rstrip()
+        return f"{_ended(end)}\n{output.shown()}".rstrip()
 
     return shell
 
@@ -83,11 +83,11 @@ class Printed:
         return (self._head + middle + self._tail).decode("utf-8", "replace")
 
 
-async def _run(ctx: ToolContext[Any], command: ProgramCommand, printed: Printed) -> ProcessExit:
+async def _run(ctx: ToolContext[Any], command: ProgramCommand, output: Printed) -> ProcessExit:
     async with open_program(command) as program:
         await program.close_input()
         while data := await program.receive():
-            if text := printed.add(data):
+            if text := output.add(data):
                 await ctx.output(text)
         return await program.wait()
 

@@ -70,7 +70,7 @@ from .inputs import (
 from .judged import guards_done
 from .nested import nested_said
 from .phases import phase_done
-from .preparing import admit, prepared
+from .preparing import begin
 from .recovery import activate
 from .reports import body_reported
 from .state import RunState, StepBuilder, Transition
@@ -120,10 +120,8 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
         case ChildSeen():
             child_seen(builder, message)
             continue_run(builder)
-        case Admit():
-            admit(builder, message)
-        case Prepared():
-            prepared(builder, message)
+        case Admit() | Prepared():
+            begin(builder, message)
         case GuardsDone():
             guards_done(builder, message)
         case SpawnAsked() | CancelAsked() | TasksAsked() | TaskStopped():

@@ -191,9 +191,7 @@ class StepCalls(Mapping[str, CallRow]):
                 if not sets[place]:
                     self.present ^= 1 << place
         self.open = self.all & ~sets[_SETTLED]
-        if call.ticket is not None and (old is None or call.ticket is not old.ticket):
-            self._note_ticket(call, call.ticket)
-        if call.mirrors or call.offered is not None:
+        if call.ticket is not None or call.mirrors or call.offered is not None:
             self._note_parts(call, old)
         while self._timers and self._timed(self._timers[0]) is None:
             self._timers.pop(0)
@@ -214,14 +212,6 @@ class StepCalls(Mapping[str, CallRow]):
             self.nested |= bit
         self._concurrency = None
 
-    def _note_parts(self, call: CallRow, old: CallRow | None) -> None:
-        """Note what few calls have: mirrors, and a tool of a toolset."""
-        if call.mirrors and (old is None or call.mirrors is not old.mirrors):
-            for mirror in call.mirrors:
-                self._tickets = self._tickets.set(mirror.ticket.ticket_id, call.call_id)
-        if call.offered is not None and (old is None or call.offered is not old.offered):
-            self._offered, self._joined = self._offered.set(call.tool, call.offered), None
-
     def joined(self, spec: AgentSpec) -> AgentSpec:
         """Return the spec of the agent with the offered tools of these calls; made once for a step."""
         if not self._offered:
@@ -232,16 +222,24 @@ class StepCalls(Mapping[str, CallRow]):
 
     # --- tickets -----------------------------------------------------------------------------------------------------
 
-    def _note_ticket(self, call: CallRow, ticket: Ticket) -> None:
-        if self._tickets.get(ticket.ticket_id) is None:
-            self._tickets = self._tickets.set(ticket.ticket_id, call.call_id)
-            if ticket.replaces is not None:
-                self._tickets = self._tickets.set(ticket.replaces, call.call_id)
-        if ticket.expires_at is not None and ticket.status == "open":
-            timer = ticket.expires_at, self._numbers[call.call_id]
-            place = bisect_left(self._timers, timer)
-            if self._timers[place : place + 1] != [timer]:  # an earlier ticket of the call may have left it
-                self._timers.insert(place, timer)
+    def _note_parts(self, call: CallRow, old: CallRow | None) -> None:
+        """Note a new ticket, new mirrors, and the tool of a toolset."""
+        ticket = call.ticket
+        if ticket is not None and (old is None or ticket is not old.ticket):
+            if self._tickets.get(ticket.ticket_id) is None:
+                self._tickets = self._tickets.set(ticket.ticket_id, call.call_id)
+                if ticket.replaces is not None:
+                    self._tickets = self._tickets.set(ticket.replaces, call.call_id)
+            if ticket.expires_at is not None and ticket.status == "open":
+                timer = ticket.expires_at, self._numbers[call.call_id]
+                place = bisect_left(self._timers, timer)
+                if self._timers[place : place + 1] != [timer]:  # an earlier ticket of the call may have left it
+                    self._timers.insert(place, timer)
+        if call.mirrors and (old is None or call.mirrors is not old.mirrors):
+            for mirror in call.mirrors:
+                self._tickets = self._tickets.set(mirror.ticket.ticket_id, call.call_id)
+        if call.offered is not None and (old is None or call.offered is not old.offered):
+            self._offered, self._joined = self._offered.set(call.tool, call.offered), None
 
     def _timed(self, timer: tuple[datetime, int]) -> Ticket | None:
         """Return the ticket of a timer; None if it was closed, or is another one now."""

@@ -171,11 +171,11 @@ def _question(judgement: Judgement, call: CallFacts) -> Suspend:
         ],
         "default": judgement.default,
     }
-    asked = {name: value for name, value in facts.items() if value}
+    known_facts = {name: value for name, value in facts.items() if value}
     return Suspend(
         reason="tool_permission",
         message=_message(judgement),
-        parameters={PERMISSION: {"effect": call.effect, "remember": judgement.may_remember, **asked}},
+        parameters={PERMISSION: {"effect": call.effect, "remember": judgement.may_remember, **known_facts}},
         reviewers=next((tuple(rule.reviewers) for rule in rules if rule.reviewers), ()),
         expires_after=min(expires, default=None),
     )

@@ -174,12 +174,9 @@ async def open_runtime(
     """
     _need_trio()
     _check_options(max_running, max_depth, drain=drain, store_patience=store_patience, passivate_after=passivate_after)
-    table = _by_key(agents)
-    real_store = make_store(store, patience=store_patience)
+    table, real_store = _by_key(agents), make_store(store, patience=store_patience)
     secret_values = (*_values(secrets), *filter(searchable, real_store.secrets))
-    log = ErrorLog(Redactor(secret_values))
-    places = await places_of(workspaces)
-    exits = PartExits(log)
+    places, exits = await places_of(workspaces), PartExits(ErrorLog(Redactor(secret_values)))
     try:
         async with open_supervisor(
             name="runtime", on_exit=exits.note_exit, on_restart=exits.note_restart, tracebacks=False
@@ -210,8 +207,7 @@ async def open_runtime(
             else:
                 await _close(parts, drain)
     except SupervisorGaveUp as error:
-        cause = cause_of(error)
-        raise RuntimeFailed(f"the runtime cannot continue: {message_of(cause)}") from cause
+        raise RuntimeFailed(f"the runtime cannot continue: {message_of(cause_of(error))}") from cause_of(error)
     except (StoreDown, BaseExceptionGroup) as error:  # the block was in a call when the store failed for good
         if exits.failure is None or not isinstance(flatten(error), StoreDown):
             raise

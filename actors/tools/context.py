@@ -17,7 +17,7 @@ from ..contract.artifacts import Artifact, ArtifactKind, without_bytes
 from ..contract.decisions import Decision, Suspend
 from ..contract.facts import NestedAnswer
 from ..contract.ids import idempotency_key
-from ..contract.messages import Usage
+from ..contract.messages import Message, Usage
 from ..contract.parts import Attachment
 from ..contract.plain import JSONObject
 from ..contract.tasks import TaskView
@@ -111,6 +111,10 @@ def _count_nothing(usage: Usage, model: str) -> None: ...
 
 
 def _carry_on() -> None: ...
+
+
+async def _no_thread() -> tuple[Message, ...]:
+    return ()
 
 
 def _alone(what: str) -> UsageError:
@@ -256,6 +260,7 @@ class ToolContext(_ContextBase[Deps]):
         start_task, stop_task, see_tasks: set by the runtime; call `spawn`, `cancel_task` and `tasks` instead.
         ask_people: set by the runtime; call `ask` instead.
         publish: set by the runtime; call `artifact` instead.
+        read_messages: set by the runtime; call `messages` instead.
         call_nested, end_nested: set by the runtime, for bodies that let another program work: such a body asks before
             the program acts, does the work only if the answer has arguments, and reports the end. Calls and answers are
             concurrent. See `BodyPort` for errors and cancellation.
@@ -268,6 +273,7 @@ class ToolContext(_ContextBase[Deps]):
     see_tasks: Callable[[], Awaitable[tuple[TaskView, ...]]] = attrs.field(default=_see_nothing, repr=False)
     ask_people: Callable[[Suspend], Awaitable[Decision]] = attrs.field(default=_ask_nobody, repr=False)
     publish: Callable[[Artifact], Awaitable[Artifact]] = attrs.field(default=_publish_nowhere, repr=False)
+    read_messages: Callable[[], Awaitable[tuple[Message, ...]]] = attrs.field(default=_no_thread, repr=False)
     call_nested: CallNested = attrs.field(default=_call_nothing, repr=False)
     end_nested: EndNested = attrs.field(default=_end_nothing, repr=False)
     reports: Reports = attrs.field(factory=_NoReports, repr=False)
@@ -317,6 +323,20 @@ class ToolContext(_ContextBase[Deps]):
         """
         await trio.lowlevel.checkpoint()
         await self.save_memo(memo)
+
+    async def messages(self) -> tuple[Message, ...]:
+        """Return the thread as the request had it whose answer made this call, without instructions. A checkpoint.
+
+        Images and files have their bytes; one whose bytes are lost is there without. The messages are copies. A context
+        that was made by hand has none.
+
+        Cancellation: nothing is lost.
+
+        Raises:
+            StoreDown: the store has failed for good.
+        """
+        await trio.lowlevel.checkpoint()
+        return await self.read_messages()
 
     async def ask(self, suspend: Suspend) -> Decision:
         """Ask people, and wait in this body for their decision: the run rests meanwhile, and this process waits.
@@ -446,7 +466,7 @@ class SyncToolContext(_ContextBase[Deps]):
             gate, the repetition of a lost body) are not answers; gates see those.
         state, memo, workspace: as in `ToolContext`.
         report_progress, report_output, heed, start_task, stop_task, see_tasks, ask_people, publish, save_memo,
-            count_usage: set by the runtime.
+            count_usage, read_messages: set by the runtime.
     """
 
     report_progress: Callable[[float, str], None] = attrs.field(default=_deaf_progress, repr=False)
@@ -458,6 +478,7 @@ class SyncToolContext(_ContextBase[Deps]):
     ask_people: Callable[[Suspend], Decision] = attrs.field(default=_ask_none, repr=False)
     save_memo: Callable[[object], None] = attrs.field(default=_forget_memo, repr=False)
     publish: Callable[[Artifact], Artifact] = attrs.field(default=_publish_nothing, repr=False)
+    read_messages: Callable[[], tuple[Message, ...]] = attrs.field(default=tuple, repr=False)
 
     def progress(self, fraction: float, text: str = "") -> None:
         """Report the progress of the body; as `ToolContext.progress`.
@@ -490,6 +511,16 @@ class SyncToolContext(_ContextBase[Deps]):
         """
         self.heed()
         self.save_memo(memo)
+
+    def messages(self) -> tuple[Message, ...]:
+        """Return the thread as the request had it; as `ToolContext.messages`.
+
+        Raises:
+            StoreDown: the store has failed for good.
+            trio.Cancelled: the call was cancelled.
+        """
+        self.heed()
+        return self.read_messages()
 
     def ask(self, suspend: Suspend) -> Decision:
         """Ask people, and wait in this thread for their decision; as `ToolContext.ask`.

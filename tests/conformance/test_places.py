@@ -43,6 +43,7 @@ async def offline(run: gr.Run[Any]) -> gr.RunDegradedError:
 # --- one process -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-138")
 @pytest.mark.parametrize("step", ["preparing", "model", "people"])
 async def test_a_run_waits_for_its_place_and_goes_on_there(shelf, autojump_clock, step):
     script = {"people": [call("ask", id="c1"), "done"], "model": [delay(50), "done"], "preparing": ["done"]}[step]
@@ -71,6 +72,7 @@ async def test_a_run_waits_for_its_place_and_goes_on_there(shelf, autojump_clock
     assert first.begun == ["r1"] * (2 if step == "preparing" else 1)
 
 
+@pytest.mark.rule("L-138")
 async def test_a_cancel_ends_a_run_whose_place_is_not_here(shelf, autojump_clock):
     helper = worker([delay(50), "done"])
     async with home(shelf, agents=[helper], workspaces=shop(), drain=0) as runtime:
@@ -82,6 +84,7 @@ async def test_a_cancel_ends_a_run_whose_place_is_not_here(shelf, autojump_clock
         assert isinstance(await run.result(), gr.Cancelled)
 
 
+@pytest.mark.rule("L-138")
 async def test_a_deadline_ends_a_run_whose_place_is_not_here(shelf, autojump_clock):
     clock, helper = Clock(), worker([delay(50), "done"])
     async with home(shelf, agents=[helper], workspaces=shop(), drain=0, clock=clock) as runtime:
@@ -95,6 +98,7 @@ async def test_a_deadline_ends_a_run_whose_place_is_not_here(shelf, autojump_clo
         assert (await run.result()).code == "run_timeout"
 
 
+@pytest.mark.rule("L-137")
 async def test_names_that_no_process_has_are_refused_at_the_start(shelf, autojump_clock):
     helper = worker()
     async with home(shelf, agents=[helper], workspaces=shop()) as runtime:
@@ -142,6 +146,7 @@ async def test_other_values_are_no_surroundings(autojump_clock):
 # --- several processes -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-136")
 async def test_a_run_works_where_its_workspace_is_wherever_it_is_started(autojump_clock):
     async with cluster() as shared:
         helper = worker()
@@ -160,6 +165,7 @@ async def test_a_run_works_where_its_workspace_is_wherever_it_is_started(autojum
             await b.start("helper", "hi", workspace="shop", deps="own")
 
 
+@pytest.mark.rule("L-138")
 async def test_a_run_goes_offline_with_the_last_process_of_its_place_and_comes_back(autojump_clock):
     async with cluster() as shared:
         at_a, script = shop("a"), [delay(500), "done"]
@@ -209,6 +215,7 @@ async def test_a_deadline_ends_a_run_whose_place_no_process_has(autojump_clock):
         assert (await run.result()).code == "run_timeout"
 
 
+@pytest.mark.rule("L-136", "L-137")
 async def test_a_thread_stays_at_its_place(autojump_clock):
     async with cluster() as shared:
         at_a, at_b = shop("a"), shop("b")
@@ -230,6 +237,7 @@ async def test_a_thread_stays_at_its_place(autojump_clock):
         assert (await again.result()).output == "done"  # the same start again returns its run
 
 
+@pytest.mark.rule("L-138")
 async def test_a_run_is_offline_if_no_process_has_both_its_agent_and_its_place(autojump_clock):
     async with cluster() as shared:
         a = await shared.open(worker([delay(500), "done"]), workspaces=shop("a"))

@@ -22,6 +22,7 @@ from .handoff_scenes import Callback, H, only, other
 from .part_scenes import AT, CHART, DRAWS, TABLE
 from .runs import agent, home
 from .scene_plugins import NestedRules, hide, scripted, slow
+from .scene_surroundings import MISSING, PREPARING, Shop, probe, raising
 from .scene_tools import FAR, TOOLS, Context, Outside, petition
 from .scenes import RUN, Play, after, another, approve, cancel, decide, deny, pause, pause_run, restart, send
 
@@ -327,6 +328,23 @@ async def nested_calls(play: Play) -> None:
     asks = [["Bash", "shell"], ["Write", "write"]]
     script = [call("coder", id="C", asks=asks)], [call("inquire", id="Q", patience=20.0)], "done"
     await play(*script, do=[approve("C.1"), deny("C.2")], plugins=[NestedRules()])
+
+
+@program()
+async def preparations(play: Play) -> None:
+    """One is cut off by the end of its process, one fails, one is cancelled; a tool prepares itself."""
+    shop, probed = Shop(), list[Any]()
+    play = attrs.evolve(play, runtime={**play.runtime, "workspaces": shop})
+    tool = probe(probed, gr.Preparation(facts={"program": "1.2"}, doubts={"untested_version": "it is new"}))
+    await play("done", do=[after(PREPARING / 2, restart)], start={"workspace": "shop"}, tools=[tool, *TOOLS])
+    helper = agent("done", key="other", tools=TOOLS)
+    async with home(play.shelf.open(), agents=[helper], deps=Outside(), workspaces=shop) as runtime:
+        run = await runtime.start(helper, "hi", run_id="cancelled", workspace="shop")
+        await trio.sleep(PREPARING / 2)
+        await run.cancel(by="ada")
+        await run.result()
+        shop.ends = raising(MISSING)
+        await (await runtime.start(helper, "hi", run_id="failed", workspace="shop/web")).result()
 
 
 # --- models and bodies -----------------------------------------------------------------------------------------------
