@@ -164,8 +164,8 @@ class ToolError(GreenroomError):
     """Raise it in a tool: the model reads its text, and nothing else.
 
     Attributes:
-        run_code: If the tool's failures end the run (`on_error="raise"`): the code of the run's failure, a key of the
-            failure catalogue; None: tool_error.
+        run_code: The code of the call's failure, and of the run's if the tool's failures end the run
+            (`on_error="raise"`): a key of the failure catalogue; None: tool_error.
 
     Raises:
         UsageError: the code is unknown.

@@ -22,6 +22,7 @@ from ..tools.context import ToolContext
 from ..tools.definition import Tool
 from ..tools.preparing import PreparationContext
 from ..workspaces.errors import OutsideWorkspace, WorkspaceTooLarge
+from ..workspaces.tools.reports import propose
 from ..workspaces.worktree import Worktree
 from .backend import Backend
 from .body import Job, work
@@ -224,7 +225,7 @@ class Program(Backend):
         text = _text(verdict)
         if session:
             ctx.state.set(SESSION, {"name": self.name, "folder": str(folder), "session": session})
-        proposal = await worktree.propose() if worktree is not None else None
+        proposal = await propose(ctx) if worktree is not None else None
         return {"text": text, "proposal": None if proposal is None else proposal.id}
 
     async def _end_former(self, memo: Mapping[str, str]) -> None:

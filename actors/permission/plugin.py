@@ -114,8 +114,8 @@ class Permission(Plugin):
             holders = [f"run:{ctx.run_id}", f"thread:{ctx.thread_id}"]
             if isinstance(ctx.workspace, Worktree):
                 holders.append(f"workspace:{ctx.workspace.name}")
-            remembered = await self._memory.remembered(holders)
-            judgement = self.explain(ctx.call, remembered, workspace=ctx.workspace)
+            rules = await self._memory.remembered(holders)
+            judgement = self.explain(ctx.call, rules, workspace=ctx.workspace)
         match judgement.verdict:
             case "allow":
                 return Allow()

@@ -6,7 +6,7 @@ body are then dropped.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
@@ -18,7 +18,6 @@ from ..contract.decisions import Decision, Suspend
 from ..contract.facts import NestedAnswer
 from ..contract.ids import idempotency_key
 from ..contract.messages import Message, Usage
-from ..contract.parts import Attachment
 from ..contract.plain import JSONObject
 from ..contract.tasks import TaskView
 from ..errors import ToolError, UsageError
@@ -63,7 +62,7 @@ class Reports(Protocol):
     async def complete(self, text: str) -> None:
         """Complete that message: `text` is all of it."""
 
-    async def note(self, kind: str, /, *, attachments: Sequence[Attachment] = (), **fields: object) -> None:
+    async def note(self, kind: str, /, **fields: object) -> None:
         """Note an event, such as "run.plan.changed" with its `entries`."""
 
 
@@ -86,7 +85,7 @@ class _NoReports:
 
     async def complete(self, text: str) -> None: ...
 
-    async def note(self, kind: str, /, *, attachments: Sequence[Attachment] = (), **fields: object) -> None: ...
+    async def note(self, kind: str, /, **fields: object) -> None: ...
 
 
 async def _nobody_hears_progress(fraction: float, text: str) -> None: ...

@@ -7,6 +7,9 @@ The prompt is a JSON list of steps, played in order:
     ["ask_all", NAME, ...]    the same for several that are open together, in the order of the answers
     ["quietly", NAME]         as "ask", and report no end
     ["run", NAME]             do it unasked, and say so
+    ["write", PATH, TEXT]     write a file of its folder, and say nothing about it
+    ["read", PATH]            say what a file has, "nothing" if it is not there
+    ["session"]               say the id of the session, and whether it was continued
     ["question", TEXT]        ask a person, and say the answer
     ["noise", TEXT]           a line that is not of the protocol
     ["sleep", SECONDS], ["errors", TEXT], ["exit", STATUS], ["hang"], ["deaf"]
@@ -61,7 +64,7 @@ class Program:
     """What both forms share."""
 
     def __init__(self) -> None:
-        self.newest = ""
+        self.newest = self.session = ""
         self.number = 0
 
     def play(self, steps: list[list[Any]]) -> None:
@@ -100,6 +103,15 @@ class Program:
         call = self.next_call(name)
         act(name)
         self.end(call, f"ran {name}", failed=False)
+
+    def step_write(self, path: str, text: str) -> None:
+        Path(path).write_text(text)
+
+    def step_read(self, path: str) -> None:
+        self.step_say(Path(path).read_text() if Path(path).exists() else "nothing")
+
+    def step_session(self) -> None:
+        self.step_say(self.session)
 
     def step_noise(self, text: str) -> None:
         sys.stdout.write(text + "\n")
@@ -162,8 +174,10 @@ class Acp(Program):
                 case "initialize":
                     self.respond(message, {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}})
                 case "session/new":
-                    self.respond(message, {"sessionId": f"session-{os.getpid()}"})
+                    self.session = f"session-{os.getpid()}"
+                    self.respond(message, {"sessionId": self.session})
                 case "session/load":
+                    self.session = f"continued {message['params']['sessionId']}"
                     self.respond(message, {})
                 case "session/prompt":
                     self.prompt(message)
@@ -235,8 +249,14 @@ class Claude(Program):
         while True:
             message = receive()
             if message["type"] == "user":
-                send(type="system", subtype="init", session_id="session-1")
-                self.play(json.loads(message["message"]["content"]))
+                words = sys.argv
+                self.session = f"session-{os.getpid()}"
+                if "--resume" in words:
+                    self.session = words[words.index("--resume") + 1]
+                send(type="system", subtype="init", session_id=self.session)
+                self.session = f"continued {self.session}" if "--resume" in words else self.session
+                text = message["message"]["content"]
+                self.play(json.loads(text[text.index("[[") :]) if "[[" in text else [["say", f"I did: {text}"]])
                 self.result()
 
     def result(self) -> None:
@@ -278,7 +298,7 @@ class Claude(Program):
         self.result()
         self.asked(name)
         send(type="system", subtype="background_tasks_changed", tasks=[])
-        send(type="system", subtype="init", session_id="session-1")
+        send(type="system", subtype="init", session_id=self.session)
 
     def end(self, call: str, text: str, *, failed: bool) -> None:
         self.block("user", type="tool_result", tool_use_id=call, content=text, is_error=failed)
