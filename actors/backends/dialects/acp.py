@@ -63,7 +63,7 @@ class ACPDialect(RPCDialect):
         super().__init__(tagged=True)
         self._command, self._client = command, client
         self._prompt = Prompt(text="", folder="/")
-        self._session = ""
+        self._session = self._recap = ""
         self._replaying = False
         self._message: list[str] = []
         self._size = 0
@@ -95,6 +95,9 @@ class ACPDialect(RPCDialect):
     def answered(self, answer: Answered) -> Iterator[Item]:
         """Yield the next step of the opening, or the end of the prompt."""
         result = mapping(answer.result)
+        if answer.error and answer.method == "session/load" and answer.code != _LOGIN:
+            yield from self._anew(f"the program cannot continue its session ({cut(answer.error)})")
+            return
         if answer.error:
             code = "runtime_unavailable" if answer.code == _LOGIN else "runtime_failed"
             detail = f"{answer.method}: {answer.error} ({answer.code})"
@@ -108,7 +111,8 @@ class ACPDialect(RPCDialect):
                 self._replaying = False
                 self._session = string(result.get("sessionId")) or (self._prompt.session or "")
                 yield SessionKnown(session_id=self._session)
-                text = "\n\n".join(part for part in (self._prompt.instructions, self._prompt.text) if part)
+                parts = (self._prompt.instructions, self._recap, self._prompt.text)
+                text = "\n\n".join(part for part in parts if part)
                 prompt = {"sessionId": self._session, "prompt": [{"type": "text", "text": text}]}
                 yield SendBytes(data=self._peer.request("session/prompt", prompt)[1])
             case _:  # session/prompt
@@ -127,7 +131,15 @@ class ACPDialect(RPCDialect):
             yield SendBytes(data=self._peer.request("session/load", {"sessionId": session, **opening})[1])
             return
         if session:
-            yield Notice(kind="warning", text="the program keeps no sessions; a new one begins")
+            yield from self._anew("the program keeps no sessions")
+        else:
+            yield SendBytes(data=self._peer.request("session/new", opening)[1])
+
+    def _anew(self, why: str) -> Iterator[Item]:
+        """Begin a new session in place of the one that was to be continued."""
+        self._replaying, self._recap = False, self._prompt.recap
+        yield Notice(kind="warning", text=f"{why}; a new one begins")
+        opening: JSONObject = {"cwd": self._prompt.folder, "mcpServers": []}
         yield SendBytes(data=self._peer.request("session/new", opening)[1])
 
     def _prompted(self, result: JSONObject) -> Iterator[Item]:

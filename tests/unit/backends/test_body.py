@@ -335,13 +335,13 @@ async def test_what_a_program_reads_plans_warns_of_and_garbles_is_noted_with_pat
     ]
 
 
-async def test_the_memo_has_the_mark_and_the_session_and_the_usage_counts_once(scene, autojump_clock):
+async def test_the_memo_has_the_mark_and_the_session_and_the_usage_is_that_of_all_results(scene, autojump_clock):
     async with scene.held():
         await scene.says(Claude.init, Claude.end(), Claude.end())
         scene.program.end()
     assert [one for one in scene.told if one[0] == "memo"] == [("memo", {"mark": "m", "session": "s-1"})]
     (usage,) = [one[1] for one in scene.told if one[0] == "usage"]
-    assert (usage.input, usage.output, usage.cached) == (16, 4, 5)
+    assert (usage.input, usage.output, usage.cached) == (32, 8, 10)
 
 
 async def test_a_program_that_is_not_logged_in_is_unavailable_with_the_way_out(scene, autojump_clock):
