@@ -243,6 +243,8 @@ class Conversation:
                 answer = await call()
             except ToolError as error:
                 answer = NestedAnswer(call_id="", text=str(error))
+        # a call that was withdrawn because the body is stopped stays open, so that `stop` answers the program
+        await trio.lowlevel.checkpoint_if_cancelled()
         if answer is None:
             return  # withdrawn by the program, and so was the nested call
         data = self._dialect.answer(item.ask_id, _reply(item, answer))
@@ -258,6 +260,7 @@ class Conversation:
         answer: AskAnswer | None = None
         with scope, self._clocks.waiting():
             answer = await self._decision(item)
+        await trio.lowlevel.checkpoint_if_cancelled()  # as in `_ask`
         if answer is not None:
             data = self._dialect.answer(item.ask_id, answer)
             del self._asks[item.ask_id]
