@@ -241,7 +241,7 @@ def test_a_process_that_is_killed_while_a_proposal_waits_asks_again_for_the_same
         (("x", "--with", "demo", "--resume"), "--resume continues a run that has its input; omit TEXT ('x')"),
         (("--with", "demo", "--resume", "--thread", "t"), "omit --thread ('t')"),
         (("x", "--with", "demo", "--rules", "README.md"), "README.md"),
-        (("x", "--with", "demo", "--db", "here.db"), "outside of"),
+        (("x", "--with", "demo", "--db", "here.db"), "--db here.db is in the folder to work on"),
     ],
 )
 def test_what_does_not_fit_is_said_in_one_line(inside: Inside, words: tuple[str, ...], text: str) -> None:
