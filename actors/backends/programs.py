@@ -7,7 +7,7 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -17,6 +17,7 @@ import trio
 
 from ..contract.codec import shortened
 from ..contract.preparation import Preparation
+from ..contract.secrets.hidden_values import hides_key
 from ..errors import AgentDefinitionError, PreparationError, ToolError
 from ..state.keys import ReservedKey
 from ..tools.context import ToolContext
@@ -73,7 +74,7 @@ class Program(Backend):
         model: The program's name of a model; None for its default.
         env: Variables of its environment. They are in no argument, and no event shows them.
         pass_env: Names of variables of this process that the program gets, besides PATH, HOME, LANG, LC_*, TERM,
-            TMPDIR, TZ and USER.
+            TMPDIR, TZ and USER. A runtime masks their values in all that people see.
         start: Seconds until its first output.
         idle: Seconds without output, while no question is open and no allowed call runs.
         timeout: Seconds of work for one prompt; waits for answers do not count. None: no limit.
@@ -140,7 +141,7 @@ class Program(Backend):
 
     def tool(self) -> Tool[..., Any]:
         """Return the tool whose calls let the program work."""
-        return Tool.from_schema(
+        made = Tool.from_schema(
             self._body,
             schema=_SCHEMA,
             name=self.name,
@@ -150,6 +151,12 @@ class Program(Backend):
             grace=STOPPING,
             prepare=self.prepare,
         )
+        values = (*(os.environ.get(name, "") for name in self.pass_env), *self._secret_values())
+        return attrs.evolve(made, secrets=tuple(value for value in values if value))
+
+    def _secret_values(self) -> Iterator[str]:
+        """Yield the values of variables whose names say that they are secret."""
+        return (value for name, value in self.env.items() if hides_key(name))
 
     # --- the preparation ---------------------------------------------------------------------------------------------
 
@@ -195,7 +202,9 @@ class Program(Backend):
         if isinstance(workspace, Worktree):
             return workspace.path
         if self.folder is None or not self.folder.is_dir():
-            what = "start the run with workspace=" if self.folder is None else f"there is no folder {self.folder}"
+            what = (
+                "start the run with workspace=" if self.folder is None else f"there is no folder {self.folder.name!r}"
+            )
             raise PreparationError("workspace_outside_allowlist", f"{self.name} has no folder to work in: {what}")
         return self.folder
 

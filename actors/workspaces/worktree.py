@@ -204,7 +204,8 @@ class Worktree:
     async def reset(self) -> None:
         """Drop all that is pending: the worktree gets the files of the folder of now. What is ignored stays."""
         async with self._locked() as record:
-            await self._follow(_begun(record))
+            present = await self._shadow.of_tree(self._thread, _begun(record).base)
+            await self._follow(_begun(record), present.tree)
 
     @asynccontextmanager
     async def _locked(self) -> AsyncIterator[WorktreeRecord | None]:
@@ -242,7 +243,7 @@ class Worktree:
             await trio.to_thread.run_sync(thread.save, attrs.evolve(record, used=now()))
             pending, base, commit, files = True, record.base, present.commit, present.files
         else:
-            pending, (base, files) = False, await self._follow(record)
+            pending, (base, files) = False, await self._follow(record, present.tree)
             commit = await commit_of(shadow.git, f"{base}^{{tree}}", base)
         return WorktreeState(base=base, commit=commit, pending=pending, files=files, removed=tuple(removed))
 
@@ -264,13 +265,15 @@ class Worktree:
         record = await finish_move(self._shadow, thread, _begun(await trio.to_thread.run_sync(thread.load)))
         return (await self._shadow.of_tree(thread, record.base)).commit
 
-    async def _follow(self, record: WorktreeRecord) -> tuple[str, int]:
-        """Give the worktree the files of the folder of now; return the new base and the number of files."""
+    async def _follow(self, record: WorktreeRecord, present: str) -> tuple[str, int]:
+        """Give the worktree the files of the folder of now; return the new base and the number of files.
+
+        `present`: the tree that it has.
+        """
         shadow, thread = self._shadow, self._thread
         current = await shadow.of_folder(parent=shadow.lent.commit if shadow.lent else None)
-        present = await shadow.of_tree(thread, record.base)
         await keep(shadow, thread, current.commit)
-        move = Move(old=present.tree, new=current.tree)
+        move = Move(old=present, new=current.tree)
         await move_tree(shadow, thread, record, base=current.commit, move=move)
         return current.commit, current.files
 

@@ -402,6 +402,14 @@ async def test_the_log_has_what_was_read_proposed_applied_and_discarded(shop: Sh
         (read,) = [payload for kind, payload in events if kind == "run.file.read"]
         first, second = [payload for kind, payload in events if kind == "run.diff.ready"]
         artifact = await runtime.artifact(run.id, second["artifact"])
+        assert (await runtime.replay(run.id)).equal
+        evidence = await runtime.evidence(run.id)
+    assert [proposal.get("status", "shown") for proposal in evidence.proposals] == [
+        "shown",
+        "shown",
+        "applied",
+        "discarded",
+    ]
     assert {**read, "readAt": None, "callId": None} == {
         "path": "a.txt",
         "readAt": None,
@@ -561,3 +569,17 @@ async def test_nobody_is_asked_about_a_proposal_that_cannot_be_applied(shop: Sho
         answers = [message.content for message in (await run.view()).messages if message.role == "tool"]
     assert answers[1] == "no proposal 'made up' is open in this thread; propose the changes again"
     assert output == "the proposal changes no file 'a.txt'; it changes b.txt"
+
+
+async def test_another_process_with_the_place_takes_the_run_over_and_applies(shop: Shop) -> None:
+    """Two processes share a store and a state folder; the one that worked ends while the apply waits."""
+    agent, first = coder(FunctionModel(edit_and_apply)), gr.MemoryStore()
+    second = first.peer()
+    async with gr.open_runtime(first, agents=[agent], workspaces=await shop.open()) as runtime:
+        run = await runtime.start(agent, "count", workspace="shop")
+        ticket = await asked(run)
+    async with gr.open_runtime(second, agents=[agent], workspaces=await shop.open()) as runtime:
+        run = await runtime.get(run.id)
+        await run.decide(ticket.approve(by="ada"))
+        assert (await run.result()).output == "done"
+    assert shop.read("a.txt") == "one\n2\n"

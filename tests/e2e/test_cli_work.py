@@ -173,6 +173,22 @@ def test_what_waits_is_shown_and_applied_by_other_commands(inside: Inside, tree:
     assert (tree / "LINES.md").read_text() == PAGE
 
 
+def test_both_questions_are_answered_from_another_terminal(cli: Cli, inside: Inside, tree: Path) -> None:
+    """Through the gateway beside the run, which the lock file of the database names; a console uses the same."""
+    with cli.terminal("work", "--with", "demo") as terminal:
+        terminal.sees(" in ")
+        run_id = run_id_of(terminal.seen)
+        asks_for_the_command(terminal)
+        assert "approved execute" in inside("approve", run_id).stdout
+        terminal.sees("It was decided elsewhere.")
+        asks_for_the_apply(terminal)
+        assert "+| total | 5 |" in inside("diff", run_id).stdout
+        assert inside("apply", run_id).returncode == 0
+        terminal.sees("It was decided elsewhere.")
+        assert terminal.ends() == 0
+    assert (tree / "LINES.md").read_text() == PAGE
+
+
 # --- interrupted and killed ------------------------------------------------------------------------------------------
 
 

@@ -290,6 +290,17 @@ COMMANDS: Final[Mapping[str, CommandLine]] = {
   greenroom evidence run_4f1c --db support.db --export run.evidence   a file to keep elsewhere
   greenroom evidence run_4f1c --db support.db --check run.evidence    0: untouched, 1: an event differs, 2: no such file
 """),
+    "artifacts": _command(
+        "artifacts:artifacts", "list the artifacts of a run, or write one into a file",
+        "List what a run has published, or write the bytes of one artifact into a new file.",
+        RUN_ID,
+        option("name NAME?", "id or name of the artifact; of several with one name the newest"),
+        option("--output FILE", "where to write it (default: its name, in the current folder)"),
+        option("--json", "one JSON object for each artifact"), WHERE,
+        examples="""\
+  greenroom artifacts run_4f1c --db support.db                              id, kind, name and size of each
+  greenroom artifacts run_4f1c report.md --db support.db --output may.md    the newest report
+"""),
     "prune": _command(
         "prune:prune", "delete runs that ended long ago",
         "Delete the runs of a database that ended long ago, with the messages of threads that have no run left, and "

@@ -102,7 +102,9 @@ def _state(place: Place, folder: Path) -> Path:
     database = place if isinstance(place, Path) else paths.demo_database().with_name("shared")
     state = database.with_name(f"{database.name}.workspaces").resolve()
     if state.is_relative_to(folder):
-        raise gr.UsageError(f"--db {place} is in the folder to work on, and its copies cannot be; name a file elsewhere")
+        raise gr.UsageError(
+            f"--db {place} is in the folder to work on, and its copies cannot be; name a file elsewhere"
+        )
     return state
 
 

@@ -415,6 +415,15 @@ async def test_a_clock_that_runs_out_stops_the_program(autojump_clock, limits, b
     assert notes == ([] if "worked" in words else [("runtime.timeout", "claude", which, seconds)])
 
 
+async def test_a_silence_may_end_before_the_time_for_the_start_has_passed(autojump_clock):
+    scene = Scene(ProgramLimits(start=60, idle=5))
+    async with scene.held():
+        await trio.sleep(2)
+        began = trio.current_time()
+        await scene.says(Claude.init)
+    assert trio.current_time() - began == 5
+
+
 async def test_no_clock_runs_while_a_person_thinks(autojump_clock):
     scene = Scene(ProgramLimits(idle=300, work=100))
     async with scene.held():

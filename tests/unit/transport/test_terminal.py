@@ -450,11 +450,39 @@ def test_a_live_ticket_says_that_a_process_waits() -> None:
     assert "decide soon: a process waits" not in [text.strip() for text, _ in details(ticket())]
 
 
+def test_what_a_program_says_and_notes_are_lines_of_its_call(tell: Teller) -> None:
+    tell("run.created")
+    tell("run.tool.call", call_id="c", tool="coder", arguments={}, status="new", effect="read", step=1)
+    told = [
+        *tell("run.gate.allowed", call_id="c", plugin="permission", note="rule 3"),
+        *tell("run.message.completed", message_id="m", role="assistant", text="I look.\n", call_id="c"),
+        *tell("run.plan.changed", call_id="c", entries=[{"text": "test", "status": "open"}]),
+        *tell("run.file.read", call_id="c", path="a.txt", read_at="now"),
+        *tell("runtime.timeout", runtime="acme", which="idle", seconds=300.0),
+        *tell("runtime.unavailable", code="x", runtime="acme", reason="not logged in", hint="Log in."),
+        *tell("schema.validation_failed", source="acme", line=7, rule="json", sample="{"),
+    ]
+    assert [f"{line.kind} {line.who}: {line.what}" for line in told] == [
+        "note coder: permission let it pass: rule 3",
+        "text coder: I look.",
+        "note coder: plans: test (open)",
+        "note coder: has read a.txt",
+        "note acme: did not answer for 5 min 0 s (idle)",
+        "note acme: is not available: not logged in Log in.",
+        "note acme: broke the rule json in line 7: {",
+    ]
+    assert tell("run.tool.call", call_id="d", tool="look", arguments={}, status="new", effect="read", step=1) == ()
+
+
 def test_a_nested_call_is_told_with_the_tool_that_makes_it(tell: Teller) -> None:
     tell("run.created")
     tell("run.tool.call", call_id="c", tool="coder", arguments={}, status="new", effect="read", step=1)
     nested = {"call_id": "c.1", "tool": "Bash", "parent_call_id": "c", "effect": "shell"}
     tell("run.tool.call", arguments={"command": "make"}, status="new", step=1, **nested)
+    ticket = {"ticket_id": "t", "tool": "Bash", "fingerprint": "f", "resume_mode": "replay_tool_call", "live": True}
+    asked = {"call_id": "c.1", "reason": "tool_permission", "arguments": {"command": "make"}}
+    (line,) = tell("run.approval.requested", **ticket, **asked)
+    assert (line.kind, line.who) == ("wait", "coder > Bash")
     (line,) = tell("run.tool.started", call_id="c.1", attempt=1, status="running")
     assert line.who == "coder > Bash"
 
