@@ -90,7 +90,7 @@ def ends(pid: int) -> bool:
 
 
 def run_id_of(seen: str) -> str:
-    match = re.search(r"run (run_\w+) in ", seen)
+    match = re.search(r"run (run_[0-9a-f]+)", seen)
     assert match is not None, seen
     return match[1]
 
@@ -176,9 +176,8 @@ def test_what_waits_is_shown_and_applied_by_other_commands(inside: Inside, tree:
 def test_both_questions_are_answered_from_another_terminal(cli: Cli, inside: Inside, tree: Path) -> None:
     """Through the gateway beside the run, which the lock file of the database names; a console uses the same."""
     with cli.terminal("work", "--with", "demo") as terminal:
-        terminal.sees(" in ")
-        run_id = run_id_of(terminal.seen)
         asks_for_the_command(terminal)
+        run_id = run_id_of(terminal.seen)
         assert "approved execute" in inside("approve", run_id).stdout
         terminal.sees("It was decided elsewhere.")
         asks_for_the_apply(terminal)
