@@ -265,6 +265,18 @@ def test_what_does_not_fit_is_said_in_one_line(inside: Inside, words: tuple[str,
     assert text in one_line(done.stderr)
 
 
+def test_the_first_program_that_is_installed_works_and_without_one_the_way_out_is_said(
+    inside: Inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert one_line(inside("work", "x").stderr).startswith("none of claude, codex, gemini, opencode is installed;")
+    program = tmp_path / "bin/codex"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o755)
+    assert inside("work", "x").stdout.startswith("codex works on a copy of ")
+
+
 def test_a_program_that_is_missing_is_named_with_the_way_out(inside: Inside) -> None:
     done = inside("work", "x", "--with", "acp:no-such-program-anywhere")
     assert done.returncode == 1
