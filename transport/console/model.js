@@ -216,8 +216,8 @@ export class RunModel {
     const { callId: id, tool, arguments: given, effect, status, parentCallId: parent } = payload;
     const item = this.#call(id, tool, at);
     this.tools.push(tool);
-    const inside = parent ? `${this.calls.get(parent)?.tool ?? parent} › ` : ""; // of the call whose body asks
-    this.touch(Object.assign(item, { tool: inside + tool, given, effect, status }));
+    const caller = parent && (this.calls.get(parent)?.tool ?? parent); // the call whose body makes this one
+    this.touch(Object.assign(item, { tool: caller ? `${caller} › ${tool}` : tool, caller, given, effect, status }));
   }
 
   toolStarted({ callId: id, attempt, status }, at) {

@@ -232,6 +232,8 @@ class Timeline:
 
     def _requested(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         tool = text_format.subject(payload["tool"], 40)
+        if payload.get("childRunId") is None:  # the tool of a mirror is that of the child run's call
+            tool = self._tools.get(payload.get("callId") or "", tool)
         self._tickets[payload["ticketId"]] = tool
         if payload.get("callId") is None:
             what = text_format.one_line(payload.get("message", ""), 200)

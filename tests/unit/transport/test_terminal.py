@@ -479,6 +479,10 @@ def test_a_nested_call_is_told_with_the_tool_that_makes_it(tell: Teller) -> None
     tell("run.tool.call", call_id="c", tool="coder", arguments={}, status="new", effect="read", step=1)
     nested = {"call_id": "c.1", "tool": "Bash", "parent_call_id": "c", "effect": "shell"}
     tell("run.tool.call", arguments={"command": "make"}, status="new", step=1, **nested)
+    ticket = {"ticket_id": "t", "tool": "Bash", "fingerprint": "f", "resume_mode": "replay_tool_call", "live": True}
+    asked = {"call_id": "c.1", "reason": "tool_permission", "arguments": {"command": "make"}}
+    (line,) = tell("run.approval.requested", **ticket, **asked)
+    assert (line.kind, line.who) == ("wait", "coder > Bash")
     (line,) = tell("run.tool.started", call_id="c.1", attempt=1, status="running")
     assert line.who == "coder > Bash"
 

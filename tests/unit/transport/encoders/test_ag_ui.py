@@ -242,6 +242,23 @@ def test_several_interrupts_are_asked_at_once_with_all_that_is_needed_to_decide(
     assert only(out, "STATE_SNAPSHOT")[0]["snapshot"] == {"page": 1, "greenroom": facts}
 
 
+def test_a_nested_call_is_an_interrupt_that_says_that_a_process_waits():
+    def asks(world: World) -> None:
+        world.nests("c1", suspend=Suspend(message="Which colour?", resume_mode="use_decision_as_tool_result"))
+
+    steps = [says("Look:", calls=[call("c1", "read", n=1)]), asks]
+    out = scripted(*steps)
+    (asked,) = out[-1]["outcome"]["interrupts"]
+    assert (asked["toolCallId"], asked["message"]) == ("r:c1.1", "Which colour?")
+    assert asked["metadata"]["greenroom"]["live"] is True
+    known = Client([QUESTION]).take(out).input()
+    steps += [lambda world: world.decide("r.t1", "resume", "red"), lambda world: world.returns("c1", "painted")]
+    out = scripted(*steps, says("done"), known=known, answered=["r.t1"])
+    assert [event["toolCallId"] for event in only(out, "TOOL_CALL_RESULT")] == ["r:c1.1", "r:c1"]
+    assert not only(out, "TOOL_CALL_START")
+    assert out[-1]["outcome"] == {"type": "success"}
+
+
 @pytest.mark.parametrize(
     ("reason", "name"),
     [
