@@ -32,6 +32,7 @@ PAGES = {
     "AT": "attachments",
     "AR": "artifacts",
     "HA": "handoffs",
+    "TS": "toolsets",
 }
 """The letters before the hyphen of an id, and the page whose rules have them."""
 ID = re.compile(r"\[([A-Z]+-\d+)\]")

@@ -36,7 +36,10 @@ def lost_questions(spec: AgentSpec, calls: Iterable[CallRow], inbox: Iterable[In
     asking = [
         (call, call.ticket)
         for call in calls
-        if call.at is CallPosition.PARKED and _has_own_tool(call) and call.tool not in spec.tools
+        if call.at is CallPosition.PARKED
+        and call.parent is None
+        and call.offered is None  # a tool of a toolset is looked for when its body begins
+        and call.tool not in spec.tools
     ]
     decisions = (item.command.decision for item in inbox) if asking else ()
     targets = {decision.target for decision in decisions if decision is not None}
@@ -45,11 +48,6 @@ def lost_questions(spec: AgentSpec, calls: Iterable[CallRow], inbox: Iterable[In
         for call, ticket in asking
         if ticket is not None and _is_lost(ticket) and not targets & {call.call_id, ticket.ticket_id, ticket.replaces}
     )
-
-
-def _has_own_tool(call: CallRow) -> bool:
-    """Return True if the tool is the agent's own; that of a toolset is looked for when its body begins."""
-    return call.parent is None and call.offered is None
 
 
 def _is_lost(ticket: Ticket) -> bool:

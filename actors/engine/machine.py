@@ -70,7 +70,7 @@ from .inputs import (
 from .judged import guards_done
 from .nested import nested_said
 from .phases import phase_done
-from .preparing import admit, prepared
+from .preparing import begin
 from .recovery import activate
 from .reports import body_reported
 from .state import RunState, StepBuilder, Transition
@@ -120,10 +120,8 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
         case ChildSeen():
             child_seen(builder, message)
             continue_run(builder)
-        case Admit():
-            admit(builder, message)
-        case Prepared():
-            prepared(builder, message)
+        case Admit() | Prepared():
+            begin(builder, message)
         case GuardsDone():
             guards_done(builder, message)
         case SpawnAsked() | CancelAsked() | TasksAsked() | TaskStopped():
@@ -138,18 +136,6 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
             model_failed(builder, message)
         case ModelCut():
             model_cut(builder, message)
-        case CancelUnowned() | DeadlinePassed() | BodyOverran() | WorkStopped() | FailUnrecoverable():
-            _owner_said(builder, message)
-        case _ as never:
-            assert_never(never)
-    return builder.build()
-
-
-def _owner_said(
-    builder: StepBuilder, message: CancelUnowned | DeadlinePassed | BodyOverran | WorkStopped | FailUnrecoverable
-) -> None:
-    """Handle the inputs with which the owner ends the run, or says what has ended."""
-    match message:
         case CancelUnowned():
             cancel_unowned(builder, message.items)
         case DeadlinePassed():
@@ -162,6 +148,7 @@ def _owner_said(
             abandon(builder, message.detail)
         case _ as never:
             assert_never(never)
+    return builder.build()
 
 
 def _body_said(builder: StepBuilder, message: FromBody) -> None:

@@ -12,12 +12,21 @@ from ..contract import events as ev
 from ..contract.lifecycle import PLANNED, Stage
 from ..contract.phases import ADMISSION, RunPosition
 from ..contract.plain import JSONObject
+from ..contract.work_events import RuntimeUnavailable
 from ..state.snapshot import StateSnapshot
 from .effects import Prepare
 from .inputs import Admit, Prepared
 from .state import StepBuilder
 from .steps import arrive
 from .termination import fail
+
+
+def begin(builder: StepBuilder, message: Admit | Prepared) -> None:
+    """Begin a run that has its slot and thread, or that was prepared; a late answer is ignored."""
+    if isinstance(message, Admit):
+        admit(builder, message)
+    elif builder.row.position is RunPosition.PREPARING:
+        prepared(builder, message)
 
 
 def admit(builder: StepBuilder, message: Admit | None = None) -> None:
@@ -32,7 +41,7 @@ def admit(builder: StepBuilder, message: Admit | None = None) -> None:
         builder.enter(RunPosition.PREPARING)
         prepare(builder)
     else:
-        _begin(builder)
+        _start(builder)
 
 
 def prepare(builder: StepBuilder) -> None:
@@ -42,19 +51,23 @@ def prepare(builder: StepBuilder) -> None:
 
 
 def prepared(builder: StepBuilder, message: Prepared) -> None:
-    """Begin the work of a prepared run, or end the run with the code of the failure; a late answer is ignored."""
-    if builder.row.position is not RunPosition.PREPARING:
-        return
+    """Begin the work of a prepared run, or end the run with the code of the failure."""
     builder.phase_open = False
     for reason, detail in message.doubts:
         builder.emit("run.degraded", ev.RunDegraded(reason=reason, detail=detail))
     if message.code is None:
-        _begin(builder, message.facts or None)
-    else:
-        fail(builder, message.code, message.text, error_id=message.error_id)
+        _start(builder, message.facts or None)
+        return
+    if message.code == "runtime_unavailable":
+        lack = RuntimeUnavailable(
+            code=message.code, runtime=message.runtime, reason=message.reason or message.code, hint=message.text
+        )
+        builder.emit("runtime.unavailable", lack)
+    reason = f"{message.reason}: " if message.reason else ""
+    fail(builder, message.code, f"{reason}{message.text}", error_id=message.error_id)
 
 
-def _begin(builder: StepBuilder, facts: JSONObject | None = None) -> None:
+def _start(builder: StepBuilder, facts: JSONObject | None = None) -> None:
     builder.move(Stage.RUNNING, detail=facts)
     builder.row.hooks_started = True
     arrive(builder, RunPosition.RUN_START)

@@ -87,14 +87,6 @@ class Judgement:
         """The principals that may answer the question; empty: any principal."""
         return next((tuple(match.rule.reviewers) for match in self.deciding if match.rule.reviewers), ())
 
-    @property
-    def reason(self) -> str:
-        """What decides, in a line: the remembered rule, the first deciding rule, or the default."""
-        if self.remembered is not None:
-            return f"remembered: {self.remembered}"
-        deciding = self.deciding
-        return f"{deciding[0].layer}: {deciding[0].rule}" if deciding else f"default: {self.default}"
-
     def __str__(self) -> str:
         lines = [f"{self.verdict}: {self.subject.tool} ({', '.join(sorted(self.subject.effects))})"]
         lines += [f"  {match.layer}: {match.rule}" for match in self.matches]

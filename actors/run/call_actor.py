@@ -389,6 +389,7 @@ class CallActor:
         }
         mask = Mask(self._run.services, self._run.info.workspace)
         port = BodyPort(self._run.children, cue.call_id, cue.attempt, self._run_row.step, mask=mask)
+        read_messages = partial(self._run.messages, self._run_row, cue.state)
         if tool.is_async:
             return ToolContext(
                 **facts,
@@ -404,6 +405,7 @@ class CallActor:
                 save_memo=reports.save,
                 count_usage=reports.spend,
                 publish=port.publish,
+                read_messages=read_messages,
             )
         return SyncToolContext(
             **facts,
@@ -416,6 +418,7 @@ class CallActor:
             save_memo=lambda memo: trio.from_thread.run(reports.save, memo),
             count_usage=lambda usage, model: trio.from_thread.run_sync(reports.spend, usage, model),
             publish=lambda artifact: trio.from_thread.run(port.publish, artifact),
+            read_messages=lambda: trio.from_thread.run(read_messages),
         )
 
 

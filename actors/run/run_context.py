@@ -12,7 +12,7 @@ from ..agents.agent import Agent
 from ..contract.commits import Commit
 from ..contract.messages import Message
 from ..contract.parts import Part
-from ..contract.rows import RunInfo
+from ..contract.rows import RunInfo, RunRow
 from ..contract.state import INHERITED
 from ..engine.state import RunState
 from ..plugins.history import inherited_history, repaired
@@ -20,7 +20,8 @@ from ..services.children import Children
 from ..services.error_log import ErrorLog
 from ..services.part_bytes import PartBytes
 from ..services.services import Services, retry_until_available
-from ..state.values import own_message
+from ..state.snapshot import StateSnapshot
+from ..state.values import copied_message, own_message
 from ..stored_values import StoredValue
 from ..tools.definition import Tool
 from ..user_code.hook_models import HookModels
@@ -129,10 +130,20 @@ class RunContext:
         """Return the messages that the active agent reads: the thread, or the result of a handoff's filter."""
         if self.history is not None and state.row.agent is None:  # the usual case
             return self.history
+        return await self._history_of(state.row, state.snapshot)
+
+    async def _history_of(self, row: RunRow, snapshot: StateSnapshot) -> list[Message]:
         thread = await self.thread()
-        if state.row.agent is None:
+        if row.agent is None:
             return thread
-        return [*repaired(inherited_history(thread, state.snapshot.cells.get(INHERITED)))]
+        return [*repaired(inherited_history(thread, snapshot.cells.get(INHERITED)))]
+
+    async def messages(self, row: RunRow, snapshot: StateSnapshot) -> tuple[Message, ...]:
+        """Return copies of the messages that the step's request had, with the bytes of images and files."""
+        history: Sequence[Message] = await self._history_of(row, snapshot)
+        if self.part_bytes.needed:
+            history = await self.part_bytes.filled(history)
+        return tuple(map(copied_message, history))
 
     def keep(self, commit: Commit) -> None:
         """Take the messages and the bytes of a commit, which joins the thread once it is durable."""

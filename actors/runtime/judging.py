@@ -102,8 +102,15 @@ class RuntimeJudge:
         if same:
             return MirroredTool(state="same", check=lambda arguments: self._checked(same, arguments))
         self.asks_elsewhere = True
+        if self._offers():
+            return MirroredTool(state="same", check=lambda _: None)
         state = self._state([ticket.tool] if here or same_name else [], "another")
         return MirroredTool(state=state, check=lambda arguments: self._checked(same_name, arguments))
+
+    def _offers(self) -> bool:
+        """Return True if an agent has toolsets: a mirror may show a tool of theirs. The child run judges then."""
+        elsewhere = (agent for releases in (self.elsewhere or {}).values() for agent in releases)
+        return any(agent.toolsets for agent in self.agents.by_key.values()) or any(agent.offers for agent in elsewhere)
 
     # --- an agent of other processes ---------------------------------------------------------------------------------
 

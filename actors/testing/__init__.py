@@ -30,10 +30,13 @@ from .offline import OfflineError as OfflineError
 from .recorded import RecordedModel as RecordedModel
 from .recorded import recorded as recorded
 from .schema_values import UnsupportedSchema as UnsupportedSchema
+from .toolset_kit import FakeToolset as FakeToolset
+from .toolset_kit import check_toolset as check_toolset
 
 __all__ = [
     "AutoModel",
     "Clock",
+    "FakeToolset",
     "FakeWall",
     "FaultReply",
     "FaultServer",
@@ -46,6 +49,7 @@ __all__ = [
     "Step",
     "UnsupportedSchema",
     "call",
+    "check_toolset",
     "crash_points",
     "delay",
     "fail",

@@ -1,7 +1,7 @@
 """Ask the toolsets of an agent for the tools of a step, and for the tool of one call.
 
 Theory of operation. Toolsets are asked concurrently, after the before_inference hooks, each within `LIMIT`. A toolset
-that fails has no tools in the step. A tool that takes no place in an agent (`_misfit`) is a failure of its toolset, for
+that fails has no tools in the step. A tool that takes no place in an agent (`misfit`) is a failure of its toolset, for
 the code of the toolset is wrong; a description or schema beyond its limit is foreign text, so only that tool suffers.
 Of two tools with one name the first counts: the agent's own, then those of the toolsets in the agent's order.
 """
@@ -193,13 +193,14 @@ def _check_answer(agent: Agent[object], toolset: Toolset, answer: Any) -> list[T
         raise ToolDefinitionError(f"toolset {toolset.name!r}: tools() returned {shown(answer)}; return a list of tools")
     tools = list(answer)
     for tool in tools:
-        if (fault := _misfit(tool)) is not None:
+        if (fault := misfit(tool)) is not None:
             raise ToolDefinitionError(f"toolset {toolset.name!r}: {fault}")
     check_needed_plugins(f"toolset {toolset.name!r}", tools, [*map(name_of, agent.plugins)])
     return tools
 
 
-def _misfit(tool: object) -> str | None:
+def misfit(tool: object) -> str | None:
+    """Return why a toolset cannot have a tool; None if it can."""
     if not isinstance(tool, Tool):
         return f"{shown(tool)} is no tool; make it with gr.Tool.from_schema(...)"
     if isinstance(tool, AgentTool | Handoff):

@@ -2,6 +2,7 @@
 
 from greenroom.actors.testing import AutoModel as AutoModel
 from greenroom.actors.testing import Clock as Clock
+from greenroom.actors.testing import FakeToolset as FakeToolset
 from greenroom.actors.testing import FakeWall as FakeWall
 from greenroom.actors.testing import Offline as Offline
 from greenroom.actors.testing import OfflineError as OfflineError
@@ -16,6 +17,7 @@ from greenroom.actors.testing import ScriptedModel as ScriptedModel
 from greenroom.actors.testing import Step as Step
 from greenroom.actors.testing import UnsupportedSchema as UnsupportedSchema
 from greenroom.actors.testing import call as call
+from greenroom.actors.testing import check_toolset as check_toolset
 from greenroom.actors.testing import delay as delay
 from greenroom.actors.testing import fail as fail
 from greenroom.actors.testing import finish as finish
@@ -34,6 +36,7 @@ __all__ = [
     "Offline",
     "AutoModel",
     "Clock",
+    "FakeToolset",
     "FakeWall",
     "FaultReply",
     "FaultServer",
@@ -44,6 +47,7 @@ __all__ = [
     "Step",
     "UnsupportedSchema",
     "call",
+    "check_toolset",
     "delay",
     "fail",
     "finish",

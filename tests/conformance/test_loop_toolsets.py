@@ -6,10 +6,12 @@ import pytest
 
 import greenroom as gr
 from greenroom.actors.user_code.toolsets import DESCRIPTION_LIMIT, LIMIT, SCHEMA_LIMIT
-from greenroom.testing import call
+from greenroom.testing import FakeToolset, FunctionModel, call, check_toolset
 
+from ..support.child_scenes import K, with_expert
 from ..support.handoff_scenes import H, other
 from ..support.scene_plugins import scripted
+from ..support.scenes import approve, decide
 from ..support.toolsets import ANY, MAKE, Github
 
 
@@ -196,3 +198,100 @@ def test_only_the_names_of_toolsets_are_part_of_the_digest() -> None:
     agents = gr.Agent("a"), gr.Agent("a", toolsets=[Github()]), gr.Agent("a", toolsets=[Github(text="other")])
     without, with_toolset, with_another_text = [agent.spec.digest for agent in agents]
     assert without != with_toolset == with_another_text
+
+
+# --- child runs, the thread, the kit ---------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("TS-2")
+@pytest.mark.parametrize("argument", [5, "b"])
+async def test_a_mirror_of_an_offered_tool_is_judged_by_the_child_run(play, autojump_clock, argument):
+    github = Github(options={"needs_approval": True})
+    tools = with_expert([MAKE], "made", toolsets=[github])
+    acts = [decide("K", edited_arguments={"title": argument}), *([approve("K")] if argument == 5 else [])]
+    life = await play(K, "done", do=acts, tools=tools)
+    assert github.done == ([{"title": "a"}] if argument == 5 else [{"title": "b"}])
+    assert life.outcome.output == "done"
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_a_body_reads_the_thread_of_its_request(kind):
+    texts: list[list[str]] = []
+
+    @gr.tool
+    async def recall(ctx: gr.ToolContext[Any]) -> None:
+        """Recall."""
+        texts.append([message.content for message in await ctx.messages()])
+
+    @gr.tool(name="recall")
+    def recall_in_thread(ctx: gr.SyncToolContext[Any]) -> None:
+        """Recall."""
+        texts.append([message.content for message in ctx.messages()])
+
+    requests: list[list[str]] = []
+
+    def answer(request: gr.ModelRequest) -> Any:
+        requests.append([message.content for message in request.messages])
+        return "done" if len(requests) == 3 else call("recall", id=str(len(requests)))
+
+    tool = recall if kind == "async" else recall_in_thread
+    await gr.run(gr.Agent("a", tools=[tool], model=FunctionModel(answer)), "go")
+    assert texts == requests[:2]
+
+
+async def test_the_kit_accepts_a_toolset_that_keeps_its_promises() -> None:
+    await check_toolset(Github)
+    (tool, _) = Github().make()
+    await check_toolset(lambda: FakeToolset("one", [tool]))
+
+
+def _other(text: str) -> Any:
+    numbers = iter(range(10))
+    return lambda: Github(text=f"{text} {next(numbers)}")
+
+
+class _Twice(Github):
+    def make(self) -> Any:
+        return [*super().make(), *super().make()]
+
+
+class _Restless(Github):
+    def make(self) -> Any:
+        self.text += "!"
+        return super().make()
+
+
+class _Generous(Github):
+    async def find(self, info: gr.RunInfo, name: str) -> Any:
+        return self.make()[0]
+
+
+@pytest.mark.parametrize(
+    ("open_toolset", "words"),
+    [
+        (lambda: Github(name="A"), "toolset name 'A'"),
+        (lambda: Github(forgets=True), "find\\('github__make'\\) is None"),
+        (_other("x"), "another definition in another process"),
+        (lambda: Github(more=[later]), "is a background tool"),
+        (_Twice, "two tools are named 'github__make'"),
+        (_Restless, "two answers of one step differ in github__make"),
+        (_Generous, "another definition|returned a tool"),
+        (lambda: Github(text="x" * 5_000), "would be cut"),
+    ],
+)
+async def test_the_kit_finds_what_a_toolset_breaks(open_toolset: Any, words: str) -> None:
+    with pytest.raises(AssertionError, match=words):
+        await check_toolset(open_toolset)
+
+
+async def test_a_toolset_of_the_kit_changes_and_fails_as_a_test_wants(play, autojump_clock) -> None:
+    (tool, _) = Github().make()
+    fake = FakeToolset("fake", [tool])
+
+    @gr.tool
+    async def leave() -> None:
+        """Leave."""
+        fake.fault = OSError("gone")
+
+    life = await play([call("leave", id="L")], "done", toolsets=[fake], tools=[leave])
+    assert offered(life) == [["github__make"], []]

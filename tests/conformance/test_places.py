@@ -8,6 +8,7 @@ import trio
 
 import greenroom as gr
 from greenroom.actors.services.clock import Clock
+from greenroom.actors.stores.postgres.store import PostgresStore
 from greenroom.testing import call, delay
 
 from ..support.runs import agent, home
@@ -43,6 +44,7 @@ async def offline(run: gr.Run[Any]) -> gr.RunDegradedError:
 # --- one process -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-138")
 @pytest.mark.parametrize("step", ["preparing", "model", "people"])
 async def test_a_run_waits_for_its_place_and_goes_on_there(shelf, autojump_clock, step):
     script = {"people": [call("ask", id="c1"), "done"], "model": [delay(50), "done"], "preparing": ["done"]}[step]
@@ -71,6 +73,7 @@ async def test_a_run_waits_for_its_place_and_goes_on_there(shelf, autojump_clock
     assert first.begun == ["r1"] * (2 if step == "preparing" else 1)
 
 
+@pytest.mark.rule("L-138")
 async def test_a_cancel_ends_a_run_whose_place_is_not_here(shelf, autojump_clock):
     helper = worker([delay(50), "done"])
     async with home(shelf, agents=[helper], workspaces=shop(), drain=0) as runtime:
@@ -82,6 +85,7 @@ async def test_a_cancel_ends_a_run_whose_place_is_not_here(shelf, autojump_clock
         assert isinstance(await run.result(), gr.Cancelled)
 
 
+@pytest.mark.rule("L-138")
 async def test_a_deadline_ends_a_run_whose_place_is_not_here(shelf, autojump_clock):
     clock, helper = Clock(), worker([delay(50), "done"])
     async with home(shelf, agents=[helper], workspaces=shop(), drain=0, clock=clock) as runtime:
@@ -95,6 +99,7 @@ async def test_a_deadline_ends_a_run_whose_place_is_not_here(shelf, autojump_clo
         assert (await run.result()).code == "run_timeout"
 
 
+@pytest.mark.rule("L-137")
 async def test_names_that_no_process_has_are_refused_at_the_start(shelf, autojump_clock):
     helper = worker()
     async with home(shelf, agents=[helper], workspaces=shop()) as runtime:
@@ -142,6 +147,7 @@ async def test_other_values_are_no_surroundings(autojump_clock):
 # --- several processes -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-136")
 async def test_a_run_works_where_its_workspace_is_wherever_it_is_started(autojump_clock):
     async with cluster() as shared:
         helper = worker()
@@ -160,6 +166,7 @@ async def test_a_run_works_where_its_workspace_is_wherever_it_is_started(autojum
             await b.start("helper", "hi", workspace="shop", deps="own")
 
 
+@pytest.mark.rule("L-138")
 async def test_a_run_goes_offline_with_the_last_process_of_its_place_and_comes_back(autojump_clock):
     async with cluster() as shared:
         at_a, script = shop("a"), [delay(500), "done"]
@@ -209,6 +216,7 @@ async def test_a_deadline_ends_a_run_whose_place_no_process_has(autojump_clock):
         assert (await run.result()).code == "run_timeout"
 
 
+@pytest.mark.rule("L-136", "L-137")
 async def test_a_thread_stays_at_its_place(autojump_clock):
     async with cluster() as shared:
         at_a, at_b = shop("a"), shop("b")
@@ -230,6 +238,36 @@ async def test_a_thread_stays_at_its_place(autojump_clock):
         assert (await again.result()).output == "done"  # the same start again returns its run
 
 
+async def test_a_question_about_a_changed_tool_is_asked_again_at_the_place(autojump_clock):
+    """The process that is asked has the newer tool and not the place of the run, so another one asks people again."""
+
+    @gr.tool(name="ask", needs_approval=True)
+    async def asks_more(loudly: bool = False) -> str:
+        """Ask."""
+        return "yes"
+
+    newer = agent([call("ask", id="c1")], "done", tools=[asks_more])
+    async with cluster() as shared:
+        script = [call("ask", id="c1")], "done"
+        a = await shared.open(worker(*script), workspaces=shop("a"))
+        run = await a.start("helper", "hi", run_id="r1", workspace="shop")
+        old = (await run.wait()).tickets[0]
+        await shared.close(a)
+        b, c = await shared.open(newer), await shared.open(newer, workspaces=shop("a"))
+        await trio.sleep(5)
+        run = await b.get("r1")
+        result = await run.decide(old.approve())
+        assert result.code == "fingerprint_mismatch"
+        await until(lambda: live(c) == 1)
+        await trio.sleep(1)
+        assert live(b) == 0
+        (new,) = (await run.wait()).tickets
+        assert new.replaces == old.ticket_id
+        assert (await run.decide(new.approve())).status == "accepted"
+        assert (await run.result()).output == "done"
+
+
+@pytest.mark.rule("L-138")
 async def test_a_run_is_offline_if_no_process_has_both_its_agent_and_its_place(autojump_clock):
     async with cluster() as shared:
         a = await shared.open(worker([delay(500), "done"]), workspaces=shop("a"))
@@ -241,3 +279,35 @@ async def test_a_run_is_offline_if_no_process_has_both_its_agent_and_its_place(a
         b = await shared.open(worker())  # the agent without the place
         run = await b.get("r1")
         await offline(run)
+
+
+@pytest.mark.slow
+@pytest.mark.rule("L-136", "L-138")
+async def test_two_places_share_a_database(postgres_url: str) -> None:
+    """In real time: what the other process has is known a moment after it has opened."""
+    times = {"lease": 3.0, "turn": 0.25, "margin": 0.6}
+    script, at_a, at_b = ([call("ask", id="c1")], "done"), shop("a", seconds=0.1), shop("b", seconds=0.1)
+    with trio.fail_after(60):
+        async with gr.open_runtime(
+            PostgresStore(postgres_url, **times), agents=[worker(*script)], workspaces=at_b
+        ) as b:
+            async with gr.open_runtime(
+                PostgresStore(postgres_url, **times), agents=[worker(*script)], workspaces=at_a
+            ) as a:
+                started = await a.start("helper", "hi", run_id="r1", thread_id="t", workspace="shop")
+                waiting = await started.wait()
+                while len([one for one in await b.store.processes() if one.places]) < 2:  # noqa: ASYNC110 - a look
+                    await trio.sleep(0.05)
+                second = await b.start("helper", "hi", run_id="r2", thread_id="t", workspace="shop")
+                assert (await second.view()).waiting_for.kind == "thread"
+            run = await b.get("r1")
+            assert (await run.decide(waiting.tickets[0].approve())).status == "accepted"
+            await offline(run)
+            assert await owner_of(b, "r1") is None
+            with pytest.raises(gr.WorkspaceRefused, match="a place that no live process has"):
+                await b.start("helper", "hi", run_id="r3", thread_id="t", workspace="shop")
+            again = gr.open_runtime(PostgresStore(postgres_url, **times), agents=[worker(*script)], workspaces=at_a)
+            async with again:
+                assert (await run.result()).output == "done"
+                assert isinstance(await (await b.get("r2")).wait(), gr.Waiting)
+    assert (at_a.begun, at_b.begun) == (["r1", "r2"], [])

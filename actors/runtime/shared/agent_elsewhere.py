@@ -51,6 +51,8 @@ def published(agent: Agent[object]) -> str:
         tools[tool.name] = [agent.spec.definition(tool.name, ""), tool.schema if size <= LARGEST else None]
     if tools:
         facts["tools"] = tools
+    if agent.toolsets:
+        facts["offers"] = True
     return f"{agent.spec.digest} {msgspec.json.encode(facts).decode()}" if facts else agent.spec.digest
 
 
@@ -74,13 +76,18 @@ class PublishedTool:
 
 @attrs.frozen(kw_only=True)
 class PublishedAgent:
-    """An agent that another process has; of a newer release's text, what this release can read."""
+    """An agent that another process has; of a newer release's text, what this release can read.
+
+    Attributes:
+        offers: it has toolsets, so that it may also have tools of any other name.
+    """
 
     key: str
     digest: str
     execution: Execution = _DEFAULT
     on_new_input: str = "queue"
     tools: Mapping[str, PublishedTool] = attrs.field(factory=dict)
+    offers: bool = False
 
     @classmethod
     def read(cls, key: str, text: str) -> PublishedAgent:
@@ -104,6 +111,7 @@ class PublishedAgent:
             execution=execution,
             on_new_input=str(facts.get("onNewInput", "queue")),
             tools=tools,
+            offers=facts.get("offers") is True,
         )
 
     @property

@@ -223,6 +223,6 @@ class AskWriter:
             return PostResult(posted.result)
         self.statistics = attrs.evolve(self.statistics, posts=self.statistics.posts + 1)
         if posted.owner is None or posted.owner != posted.hinted:
-            self._peers.posted(posted.number, posted.owner, posted.agent)
+            self._peers.posted(posted)
         elsewhere = posted.owner not in (None, self._peers.process)
         return PostResult(posted.result, posted.item, elsewhere)
