@@ -133,9 +133,7 @@ class ACPDialect(RPCDialect):
                 self._session = string(result.get("sessionId")) or (self._prompt.session or "")
                 yield SessionKnown(session_id=self._session)
                 parts = (self._prompt.instructions, self._recap, self._prompt.text)
-                yield self._ask_for("
-
-".join(part for part in parts if part))
+                yield self._ask_for("\n\n".join(part for part in parts if part))
             case _:  # session/prompt
                 yield from self._prompted(result)
 
