@@ -116,6 +116,10 @@ def test_free_text_of_every_event_is_read_by_the_redactor():
         "child_run_id",
         "child_ticket_id",
         "artifact_id",
+        "artifact",
+        "proposal",
+        "base",
+        "approval_id",
         "sha256",
     }
     static = {"response_schema", "expires_at", "read_at"}  # marked as a schema; a moment
