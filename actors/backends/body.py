@@ -29,7 +29,7 @@ from ..errors import ToolError
 from ..tools.context import ToolContext
 from .clocks import ProgramClocks, ProgramLimits, Which
 from .dialect import AskAnswer, Declined, Dialect, Granted, Launch, ProgramExit, ProgramVerdict, Prompt, Supplied
-from .items import Asked, CallEnded, Item, PromptDone, Question, Seen, SendBytes, SessionKnown, Withdrawn
+from .items import Asked, CallEnded, Item, Notice, PromptDone, Question, Seen, SendBytes, SessionKnown, Withdrawn
 from .narration import Narration
 from .process import ProcessExit, ProgramCommand, ProgramEnded, ProgramNotStarted, ProgramProcess, open_program
 
@@ -102,6 +102,7 @@ class Conversation:
         self._stopping = trio.CancelScope()
         self._why: Literal["", "finished", "run_timeout"] = ""
         self._overrun = ""
+        self._survivors: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Conversation with {self._program!r}: {len(self._asks)} questions open>"
@@ -116,6 +117,8 @@ class Conversation:
                 self._ctx.spend(self.narration.usage)
             if end is None:
                 await self.stop()
+        for pid in self._survivors:
+            await self.narration.report(Notice(kind="warning", text=f"its process {pid} could not be ended"))
         verdict = self._dialect.ended(end)
         if verdict.code == "runtime_unavailable":
             await self.narration.unavailable(verdict.detail)
@@ -151,6 +154,7 @@ class Conversation:
         return request + b"".join(self._dialect.answer(ask_id, Declined(text=STOPPED)) for ask_id in self._asks)
 
     def _exit(self, end: ProcessExit) -> ProgramExit:
+        self._survivors = end.survivors
         status = end.code if end.signal is None else -end.signal
         is_ours = end.stopped or self._why == "run_timeout"
         return ProgramExit(status=status, stderr=end.errors, stopped=self._why if is_ours else "")
@@ -243,6 +247,8 @@ class Conversation:
                 answer = await call()
             except ToolError as error:
                 answer = NestedAnswer(call_id="", text=str(error))
+        # a call that was withdrawn because the body is stopped stays open, so that `stop` answers the program
+        await trio.lowlevel.checkpoint_if_cancelled()
         if answer is None:
             return  # withdrawn by the program, and so was the nested call
         data = self._dialect.answer(item.ask_id, _reply(item, answer))
@@ -258,6 +264,7 @@ class Conversation:
         answer: AskAnswer | None = None
         with scope, self._clocks.waiting():
             answer = await self._decision(item)
+        await trio.lowlevel.checkpoint_if_cancelled()  # as in `_ask`
         if answer is not None:
             data = self._dialect.answer(item.ask_id, answer)
             del self._asks[item.ask_id]

@@ -7,7 +7,7 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -15,7 +15,9 @@ from typing import Any, ClassVar, Final
 import attrs
 import trio
 
+from ..contract.codec import shortened
 from ..contract.preparation import Preparation
+from ..contract.secrets.hidden_values import hides_key
 from ..errors import AgentDefinitionError, PreparationError, ToolError
 from ..state.keys import ReservedKey
 from ..tools.context import ToolContext
@@ -27,13 +29,16 @@ from ..workspaces.worktree import Worktree
 from .backend import Backend
 from .body import Job, work
 from .clocks import ProgramLimits
-from .dialect import Dialect, ProgramVerdict, Prompt
+from .dialect import SESSION_GONE, Dialect, ProgramVerdict, Prompt
 from .probes import Releases, Version, ask_program, refuse_failure, shown, version_in
 from .process import STOPPING, ProgramCommand, ProgramGroup, end_group, environment
 from .switches import ACP, Switches
 
 SESSION: Final = ReservedKey("greenroom.program_session", dict[str, str], default={}, scope="thread")
-"""The session of the newest finished prompt of a thread: the program's `name`, the `folder` and the `session`."""
+"""The newest finished prompt of a thread: `asked`, `answered`, the program's `name`, the `folder`, and the `session`,
+which is "" for a program without sessions."""
+RECAP_LIMIT: Final = 8_000
+"""Most characters of each text of the newest exchange."""
 INSTRUCTIONS_LIMIT: Final = 64 * 1024
 """Bytes of a file of instructions that a program gets."""
 CUT_OFF: Final = (
@@ -69,7 +74,7 @@ class Program(Backend):
         model: The program's name of a model; None for its default.
         env: Variables of its environment. They are in no argument, and no event shows them.
         pass_env: Names of variables of this process that the program gets, besides PATH, HOME, LANG, LC_*, TERM,
-            TMPDIR, TZ and USER.
+            TMPDIR, TZ and USER. A runtime masks their values in all that people see.
         start: Seconds until its first output.
         idle: Seconds without output, while no question is open and no allowed call runs.
         timeout: Seconds of work for one prompt; waits for answers do not count. None: no limit.
@@ -136,7 +141,7 @@ class Program(Backend):
 
     def tool(self) -> Tool[..., Any]:
         """Return the tool whose calls let the program work."""
-        return Tool.from_schema(
+        made = Tool.from_schema(
             self._body,
             schema=_SCHEMA,
             name=self.name,
@@ -146,6 +151,12 @@ class Program(Backend):
             grace=STOPPING,
             prepare=self.prepare,
         )
+        values = (*(os.environ.get(name, "") for name in self.pass_env), *self._secret_values())
+        return attrs.evolve(made, secrets=tuple(value for value in values if value))
+
+    def _secret_values(self) -> Iterator[str]:
+        """Yield the values of variables whose names say that they are secret."""
+        return (value for name, value in self.env.items() if hides_key(name))
 
     # --- the preparation ---------------------------------------------------------------------------------------------
 
@@ -191,7 +202,9 @@ class Program(Backend):
         if isinstance(workspace, Worktree):
             return workspace.path
         if self.folder is None or not self.folder.is_dir():
-            what = "start the run with workspace=" if self.folder is None else f"there is no folder {self.folder}"
+            what = (
+                "start the run with workspace=" if self.folder is None else f"there is no folder {self.folder.name!r}"
+            )
             raise PreparationError("workspace_outside_allowlist", f"{self.name} has no folder to work in: {what}")
         return self.folder
 
@@ -199,34 +212,46 @@ class Program(Backend):
 
     async def _body(self, ctx: ToolContext[Any], arguments: dict[str, Any]) -> dict[str, Any]:
         worktree = ctx.workspace if isinstance(ctx.workspace, Worktree) else None
-        folder, memo = self._folder_of(worktree), ctx.memo or {}
+        folder, memo, newest = self._folder_of(worktree), ctx.memo or {}, ctx.state[SESSION]
         if memo:
             await self._end_former(memo)
         if worktree is not None:
             await worktree.remove_withheld()
+        text = f"{CUT_OFF}{arguments['prompt']}" if memo else arguments["prompt"]
         prompt = Prompt(
-            text=f"{CUT_OFF}{arguments['prompt']}" if memo else arguments["prompt"],
+            text=text,
             folder=str(folder),
             instructions=await self._instructions(worktree, folder, arguments.get("instructions", "")),
-            session=self._session(ctx, memo, folder),
+            session=self._session(newest, memo, str(folder)),
+            recap=_recap(newest),
             model=self.model,
         )
+        if prompt.session is None:
+            prompt = attrs.evolve(prompt, text="\n\n".join(part for part in (prompt.recap, text) if part))
+        verdict, session = await self._work(ctx, prompt)
+        if verdict.code == SESSION_GONE:
+            verdict, session = await self._work(
+                ctx, attrs.evolve(prompt, session=None, text=f"{prompt.recap}\n\n{text}")
+            )
+        answer = _text(verdict)
+        facts = {"name": self.name, "folder": str(folder), "session": session}
+        exchange = {"asked": shortened(arguments["prompt"], RECAP_LIMIT), "answered": shortened(answer, RECAP_LIMIT)}
+        ctx.state.set(SESSION, {**facts, **exchange})
+        proposal = await propose(ctx) if worktree is not None else None
+        return {"text": answer, "proposal": None if proposal is None else proposal.id}
+
+    async def _work(self, ctx: ToolContext[Any], prompt: Prompt) -> tuple[ProgramVerdict, str]:
         mark = secrets.token_hex(16)
         job = Job(
             name=self.name,
             dialect=self.dialect(),
             prompt=prompt,
-            command=partial(self._command, folder),
+            command=partial(self._command, Path(prompt.folder)),
             limits=ProgramLimits(start=self.start, idle=self.idle, work=self.timeout),
             mark=mark,
         )
-        await ctx.save({"mark": mark})
-        verdict, session = await work(ctx, job)
-        text = _text(verdict)
-        if session:
-            ctx.state.set(SESSION, {"name": self.name, "folder": str(folder), "session": session})
-        proposal = await propose(ctx) if worktree is not None else None
-        return {"text": text, "proposal": None if proposal is None else proposal.id}
+        await ctx.save({"mark": mark})  # before the program is there, so that none is unknown to the next owner
+        return await work(ctx, job)
 
     async def _end_former(self, memo: Mapping[str, str]) -> None:
         """End the program of an attempt whose owner is gone or frozen: two programs would work in one folder."""
@@ -234,12 +259,12 @@ class Program(Backend):
         if survivors:
             raise ToolError(f"the program of an earlier attempt does not end: processes {survivors}; end them first")
 
-    def _session(self, ctx: ToolContext[Any], memo: Mapping[str, str], folder: Path) -> str | None:
+    def _session(self, newest: Mapping[str, str], memo: Mapping[str, str], folder: str) -> str | None:
+        """Return the session to continue; a program finds its sessions by the folder."""
         if self.keeps_unfinished and memo.get("session"):
             return memo["session"]
-        newest = ctx.state[SESSION]
-        is_ours = newest.get("name") == self.name and newest.get("folder") == str(folder)
-        return newest["session"] if is_ours else None
+        is_ours = newest.get("name") == self.name and newest.get("folder") == folder
+        return (newest["session"] or None) if is_ours else None
 
     async def _instructions(self, worktree: Worktree | None, folder: Path, instructions: str) -> str:
         texts = [instructions] if instructions else []
@@ -258,6 +283,13 @@ class Program(Backend):
         variables = environment(self.pass_env, **self.env)
         program = shutil.which(argv[0], path=variables.get("PATH")) or argv[0]
         return ProgramCommand(argv=(program, *argv[1:]), folder=folder, environment=variables)
+
+
+def _recap(newest: Mapping[str, str]) -> str:
+    """Return the newest exchange of the thread, for a program that begins without its session."""
+    if not newest:
+        return ""
+    return f"Before this, you were asked:\n\n{newest['asked']}\n\nand answered:\n\n{newest['answered']}\n\nNow:"
 
 
 def _text(verdict: ProgramVerdict) -> str:

@@ -33,6 +33,7 @@ from greenroom.supervision.exits import cause_of
 from ..abc import Store, Surroundings
 from ..agents.agent import Agent
 from ..agents.attachments import File, Image
+from ..agents.graph import secrets_of
 from ..agents.options import Deps
 from ..contract.codec import message_of
 from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
@@ -157,7 +158,7 @@ async def open_runtime(
             command or a timer wakes it. None: never. A run with separate deps stays if there is no provider, because
             its deps exist nowhere else.
         secrets: values that must not appear in events, ticket views and error messages; the password of a store's
-            address is one by itself.
+            address is one by itself, and so are the variables that programs of `agents` get (`pass_env`).
         clock: another clock than the system's; pass the same clock again to reopen a store in virtual time.
         record: store the inputs of each run's machine, so that `Runtime.replay` can fold them again. The record is
             private, as rows are, costs about a tenth of a run's bytes, and is deleted with its run. False: nothing is
@@ -177,7 +178,8 @@ async def open_runtime(
     _check_options(max_running, max_depth, drain=drain, store_patience=store_patience, passivate_after=passivate_after)
     table, real_store = _by_key(agents), make_store(store, patience=store_patience)
     places, roots = await places_of(workspaces), () if workspaces is None else workspaces.roots()
-    secret_values = (*_values(secrets), *filter(searchable, (*real_store.secrets, *roots)))
+    found_values = (*real_store.secrets, *roots, *secrets_of(table.values()))
+    secret_values = (*_values(secrets), *filter(searchable, found_values))
     exits = PartExits(ErrorLog(Redactor(secret_values)))
     try:
         async with open_supervisor(

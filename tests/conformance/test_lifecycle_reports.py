@@ -247,7 +247,7 @@ async def test_a_body_counts_a_bounded_number_of_models_apart(play, autojump_clo
     assert len(life.payloads("usage.spent")) == MOST_MODELS
 
 
-@pytest.mark.rule("L-130")
+@pytest.mark.rule("L-140")
 @pytest.mark.parametrize(("fails", "code"), [("target_offline", "target_offline"), ("", None)])
 async def test_a_failure_that_ends_the_run_names_its_code(play, autojump_clock, fails, code):
     life = await play([telling(tool="envoy", fails=fails)], "done")
@@ -255,14 +255,14 @@ async def test_a_failure_that_ends_the_run_names_its_code(play, autojump_clock, 
     assert life.codes["C"] == (None if code is None else "tool_error")
 
 
-@pytest.mark.rule("L-130")
+@pytest.mark.rule("L-140")
 async def test_a_code_that_no_failure_has_is_the_tools_own_fault(play, autojump_clock):
     life = await play([telling(tool="envoy", fails="nonsense")], "done")
     assert life.end["code"] == "tool_error"
     assert "run_code='nonsense'" in life.end["message"]
 
 
-@pytest.mark.rule("L-130")
+@pytest.mark.rule("L-140")
 async def test_a_tool_whose_failures_go_to_the_model_ends_no_run(play, autojump_clock):
     life = await play([telling(fails="target_offline")], "done")
     assert (life.codes["C"], life.end["termination"]) == ("tool_error", "natural_end")
@@ -271,7 +271,7 @@ async def test_a_tool_whose_failures_go_to_the_model_ends_no_run(play, autojump_
 # --- bodies that do not report ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.rule("L-131")
+@pytest.mark.rule("L-141")
 @pytest.mark.parametrize("report", ["say", "complete", "note", "save"])
 async def test_a_background_task_reports_its_usage_only(play, autojump_clock, report):
     @gr.tool(background=True)
@@ -294,7 +294,7 @@ async def test_a_background_task_reports_its_usage_only(play, autojump_clock, re
     assert [payload["callId"] for payload in life.payloads("usage.spent")] == ["C"]
 
 
-@pytest.mark.rule("L-131")
+@pytest.mark.rule("L-141")
 async def test_a_body_that_was_given_up_reports_nothing_more(play, autojump_clock):
     @gr.tool(timeout=5.0, grace=1.0)
     async def hides(ctx: Context) -> str:

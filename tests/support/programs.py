@@ -17,6 +17,7 @@ from greenroom.actors.contract.ids import child_run_id
 from greenroom.actors.engine.recording import ForcedEndEntry
 from greenroom.testing import FakeWall, FunctionModel, ScriptedModel, call, delay, fail, text, think
 
+from .artifact_scenes import PUBLISHED, publish, publishes_late
 from .child_scenes import in_child, with_expert
 from .handoff_scenes import Callback, H, only, other
 from .part_scenes import AT, CHART, DRAWS, TABLE
@@ -147,6 +148,21 @@ async def draws_later(seconds: float = 3.0) -> list[Any]:
     """Draws beside the run."""
     await trio.sleep(seconds)
     return [CHART]
+
+
+@program("parallel_streaming")
+async def artifacts(play: Play) -> None:
+    """Of each kind of place, the same twice, from a body that runs again, and from a task, which cannot."""
+    calls = [call("publish", id=name, what=what) for name, what in zip("ABCDE", PUBLISHED, strict=True)]
+    tools = [*TOOLS, publish, publishes_late]
+    await play(
+        calls,
+        [call("publish", id="F", seconds=8.0), call("publishes_late", id="G")],
+        "so far",
+        "done",
+        tools=tools,
+        do=[after(5, restart)],
+    )
 
 
 @program("parallel_batch_approval")

@@ -9,6 +9,7 @@ The prompt is a JSON list of steps, played in order:
     ["run", NAME]             do it unasked, and say so
     ["write", PATH, TEXT]     write a file of its folder, and say nothing about it
     ["read", PATH]            say what a file has, "nothing" if it is not there
+    ["prompt"]                say the whole prompt
     ["session"]               say the id of the session, and whether it was continued
     ["question", TEXT]        ask a person, and say the answer
     ["noise", TEXT]           a line that is not of the protocol
@@ -48,6 +49,16 @@ def receive() -> Fields:
     return json.loads(line)
 
 
+def script_of(text: str) -> list[list[Any]]:
+    """The last script in a prompt; a prompt without one is repeated."""
+    return json.loads(text[text.rindex('[["') :]) if '[["' in text else [["say", f"I did: {text}"]]
+
+
+def lost() -> bool:
+    """Whether sessions are gone: a test has put a file named lost beside FILE."""
+    return FILE is not None and FILE.with_name("lost").exists()
+
+
 def pause(seconds: float) -> None:
     """Do nothing, in a program that has no event loop."""
     select.select((), (), (), seconds)
@@ -64,7 +75,7 @@ class Program:
     """What both forms share."""
 
     def __init__(self) -> None:
-        self.newest = self.session = ""
+        self.newest = self.session = self.text = ""
         self.number = 0
 
     def play(self, steps: list[list[Any]]) -> None:
@@ -112,6 +123,9 @@ class Program:
 
     def step_session(self) -> None:
         self.step_say(self.session)
+
+    def step_prompt(self) -> None:
+        self.step_say(self.text)
 
     def step_noise(self, text: str) -> None:
         sys.stdout.write(text + "\n")
@@ -176,6 +190,8 @@ class Acp(Program):
                 case "session/new":
                     self.session = f"session-{os.getpid()}"
                     self.respond(message, {"sessionId": self.session})
+                case "session/load" if lost():
+                    send(jsonrpc="2.0", id=message["id"], error={"code": -32603, "message": "Internal error"})
                 case "session/load":
                     self.session = f"continued {message['params']['sessionId']}"
                     self.respond(message, {})
@@ -186,7 +202,8 @@ class Acp(Program):
         text = message["params"]["prompt"][0]["text"]
         reason = "end_turn"
         try:
-            self.play(json.loads(text[text.index("[[") :]) if "[[" in text else [["say", f"I did: {text}"]])
+            self.text = text
+            self.play(script_of(text))
         except Cancelled:
             reason = "cancelled"
         self.respond(message, {"stopReason": reason})
@@ -250,13 +267,18 @@ class Claude(Program):
             message = receive()
             if message["type"] == "user":
                 words = sys.argv
+                if "--resume" in words and lost():
+                    errors = ["No conversation found with session ID: x"]
+                    send(type="result", subtype="error_during_execution", is_error=True, errors=errors)
+                    sys.exit(1)
                 self.session = f"session-{os.getpid()}"
                 if "--resume" in words:
                     self.session = words[words.index("--resume") + 1]
                 send(type="system", subtype="init", session_id=self.session)
                 self.session = f"continued {self.session}" if "--resume" in words else self.session
                 text = message["message"]["content"]
-                self.play(json.loads(text[text.index("[[") :]) if "[[" in text else [["say", f"I did: {text}"]])
+                self.text = text
+                self.play(script_of(text))
                 self.result()
 
     def result(self) -> None:

@@ -335,13 +335,13 @@ async def test_what_a_program_reads_plans_warns_of_and_garbles_is_noted_with_pat
     ]
 
 
-async def test_the_memo_has_the_mark_and_the_session_and_the_usage_counts_once(scene, autojump_clock):
+async def test_the_memo_has_the_mark_and_the_session_and_the_usage_is_that_of_all_results(scene, autojump_clock):
     async with scene.held():
         await scene.says(Claude.init, Claude.end(), Claude.end())
         scene.program.end()
     assert [one for one in scene.told if one[0] == "memo"] == [("memo", {"mark": "m", "session": "s-1"})]
     (usage,) = [one[1] for one in scene.told if one[0] == "usage"]
-    assert (usage.input, usage.output, usage.cached) == (16, 4, 5)
+    assert (usage.input, usage.output, usage.cached) == (32, 8, 10)
 
 
 async def test_a_program_that_is_not_logged_in_is_unavailable_with_the_way_out(scene, autojump_clock):
@@ -370,6 +370,17 @@ async def test_a_cancel_asks_the_program_to_stop_before_it_denies_what_is_open(s
     assert words[0]["request"]["subtype"] == "interrupt"
     assert words[1]["response"]["response"]["hookSpecificOutput"]["permissionDecisionReason"] == STOPPED
     assert scene.dropped == ["c.0"]
+
+
+async def test_a_question_that_is_withdrawn_by_the_cancel_is_denied_when_the_program_is_stopped(scene, autojump_clock):
+    """The run withdraws what is open and cancels the body in one stretch: the answer would be lost with the writer."""
+    async with scene.held() as scope:
+        await scene.says(HOOK)
+        scene.asked[0].deny("withdrawn")
+        scope.cancel()
+    interrupt, denial = [json.loads(line) for line in scene.program.stopped_with.splitlines()]
+    assert interrupt["request"]["subtype"] == "interrupt"
+    assert denial["response"]["response"]["hookSpecificOutput"]["permissionDecisionReason"] == STOPPED
 
 
 async def test_what_a_program_says_while_it_is_stopped_is_read(autojump_clock):
@@ -402,6 +413,15 @@ async def test_a_clock_that_runs_out_stops_the_program(autojump_clock, limits, b
     notes = [one for one in scene.told if one[0] == "runtime.timeout"]
     which = "start" if "start" in words else "idle"
     assert notes == ([] if "worked" in words else [("runtime.timeout", "claude", which, seconds)])
+
+
+async def test_a_silence_may_end_before_the_time_for_the_start_has_passed(autojump_clock):
+    scene = Scene(ProgramLimits(start=60, idle=5))
+    async with scene.held():
+        await trio.sleep(2)
+        began = trio.current_time()
+        await scene.says(Claude.init)
+    assert trio.current_time() - began == 5
 
 
 async def test_no_clock_runs_while_a_person_thinks(autojump_clock):

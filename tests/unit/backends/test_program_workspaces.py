@@ -127,6 +127,17 @@ async def test_a_second_prompt_of_the_thread_continues_the_session(desk):
     assert (second, other.startswith("session-")) == (f"continued {first}", True)
 
 
+async def test_a_program_that_has_lost_its_session_gets_the_newest_exchange_again(desk):
+    """Sessions are files of the program, which it removes after a while."""
+    async with desk.open() as runtime:
+        await (await desk.start(runtime, ["say", "It is done."])).result()
+        (desk.shop.place / "lost").touch()
+        run = await desk.start(runtime, ["prompt"])
+        output = (await run.result()).output
+    assert "you were asked:" in output
+    assert "and answered:\n\nIt is done.\n\nNow:" in output
+
+
 async def test_settings_that_a_program_writes_are_gone_before_the_next_program_starts(desk):
     """The program of the second prompt would obey them."""
     async with desk.open() as runtime:

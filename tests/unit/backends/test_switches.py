@@ -88,6 +88,14 @@ def test_an_agent_of_a_backend_takes_no_option_that_the_backend_decides(option):
         gr.backends.agent("coder", gr.backends.Claude(), **{option: ()})
 
 
+def test_an_agent_of_a_backend_has_one_permission():
+    own = gr.ext.Permission([gr.ext.Rule("deny", effect="shell")])
+    agent = gr.backends.agent("coder", gr.backends.Claude(), plugins=[own])
+    assert agent.plugins == (own,)
+    with pytest.raises(gr.AgentDefinitionError, match="plugins= has a Permission; give the rules to that one"):
+        gr.backends.agent("coder", gr.backends.Claude(), plugins=[own], rules=[gr.ext.Rule("ask", effect="shell")])
+
+
 def test_the_environment_is_in_no_repr():
     backend = gr.backends.Claude(env={"ANTHROPIC_API_KEY": "canary-1234567"})
     assert "canary" not in repr(backend) + repr(gr.backends.agent("coder", backend))

@@ -100,6 +100,11 @@ def test_free_text_of_every_event_is_read_by_the_redactor():
     ours = {"by", "code", "reason", "role", "to", "source", "agent", "fingerprint", "effect", "workspace", "deadline"}
     ours |= {"reviewers", "plugin", "guardrail", "key", "keys", "writer", "other", "from_agent", "to_agent"}
     ids = {
+        "artifact_id",
+        "artifact",
+        "proposal",
+        "base",
+        "approval_id",
         "call_id",
         "task_id",
         "message_id",
@@ -115,11 +120,6 @@ def test_free_text_of_every_event_is_read_by_the_redactor():
         "replaces",
         "child_run_id",
         "child_ticket_id",
-        "artifact_id",
-        "artifact",
-        "proposal",
-        "base",
-        "approval_id",
         "sha256",
     }
     static = {"response_schema", "expires_at", "read_at"}  # marked as a schema; a moment

@@ -123,6 +123,30 @@ def test_verdicts_about_a_call_are_with_the_call(event, field, text):
     assert getattr(call, field) == (text,)
 
 
+def test_a_gate_that_is_asked_again_says_the_same_once():
+    note = ("run.gate.allowed", {"callId": "A", "plugin": "rules", "note": "rule 3"})
+    (call,) = account("r", log(CREATED, CALLED, note, note)).calls
+    assert call.allowed == ("rules: rule 3",)
+
+
+def test_what_a_program_did_not_do_is_a_restriction_of_the_run():
+    program = {"code": "runtime_unavailable", "runtime": "acme", "reason": "not logged in"}
+    story = account(
+        "r",
+        log(
+            CREATED,
+            ("runtime.unavailable", program),
+            ("runtime.timeout", {"runtime": "acme", "which": "idle", "seconds": 300.0}),
+            ("schema.validation_failed", {"source": "acme", "line": 7, "rule": "json", "sample": "{"}),
+        ),
+    )
+    assert story.restrictions == (
+        "runtime_unavailable: acme: not logged in",
+        "acme: no word for 300 s (idle)",
+        "acme: line 7 breaks the rule json",
+    )
+
+
 def test_a_background_call_ends_with_its_task():
     task = {"taskId": "k", "callId": "A", "tool": "pay", "arguments": {}, "attempt": 1}
     done = {"taskId": "k", "callId": "A", "tool": "pay", "status": "failed", "code": "tool_error", "attempts": 1}
