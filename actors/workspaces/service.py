@@ -154,6 +154,7 @@ class Workspaces(Surroundings):
                     continue
                 async with locked(shadow.state / "lock"):
                     if await trio.to_thread.run_sync(remove_unused, thread, record):
+                        shadow.kept.pop(thread.folder.name, None)
                         await forget(shadow, thread.folder.name)
                         gone.append(record.thread_id)
         return tuple(gone)
