@@ -42,6 +42,7 @@ RUN = (
     "docs/permission.md",
     "docs/evidence.md",
     "docs/workspaces.md",
+    "docs/coding-agents.md",
     "docs/testing.md",
     "docs/options.md",
     "docs/client.md",
