@@ -346,6 +346,36 @@ async def nested_calls(play: Play) -> None:
     await play(*script, do=[approve("C.1"), deny("C.2")], plugins=[NestedRules()])
 
 
+@gr.tool(effect="delegate")
+async def informer(ctx: Context) -> str:
+    """Lets a program work that notes everything that a body can note."""
+    now = "2031-05-01T12:00:00.000Z"
+    await ctx.reports.note("run.file.read", path="a.txt", read_at=now, bytes=2, lines=1)
+    await ctx.reports.note("run.degraded", reason="little_evidence", detail="it says nothing of its reads")
+    await ctx.reports.note("runtime.timeout", runtime="acme", which="idle", seconds=300.0)
+    await ctx.reports.note("runtime.unavailable", code="runtime_unavailable", runtime="acme", reason="not logged in")
+    await ctx.reports.note("schema.validation_failed", source="acme", line=7, rule="json", sample="{")
+    changed = {"path": "a.txt", "change": "modified", "added": 1, "removed": 1}
+    await ctx.reports.note(
+        "run.diff.ready", proposal="p", base="b", target="t", files=[changed], summary="1 file: +1 -1"
+    )
+    for status in ("proposed", "applied", "conflicted", "discarded"):
+        await ctx.reports.note(f"run.patch.{status}", proposal="p", files=["a.txt"], status=status)
+    return "told"
+
+
+@program()
+async def reports_of_bodies(play: Play) -> None:
+    """Bodies whose programs say, note and keep things, one of which runs again; the failure of another ends the run."""
+    allows = scripted("allows", tool_gate=lambda _: gr.Allow(note="a rule"))
+    tells = {"says": ["I look.", "I write...."], "used": 7}
+    script = (
+        [call("herald", id="H", **tells), call("informer", id="I")],
+        [call("envoy", id="E", fails="target_offline", **tells)],
+    )
+    await play(*script, do=[after(4, restart)], plugins=[allows], tools=[*TOOLS, informer])
+
+
 @program()
 async def preparations(play: Play) -> None:
     """One is cut off by the end of its process, one fails, one is cancelled; a tool prepares itself."""

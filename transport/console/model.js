@@ -162,19 +162,19 @@ export class RunModel {
     this.note(text, { code, model, ...wait }, at, { icon: "again", detail });
   }
 
-  delta(kind, { messageId: id, text }, at) {
-    const item = this.#message(kind, id, at);
+  delta(kind, { messageId: id, text, callId }, at) {
+    const item = this.#message(kind, id, at, callId);
     item.text += text;
     item.live = true;
     this.touch(item);
   }
 
-  completed({ messageId: id, role, text, large, cut = false }, at) {
+  completed({ messageId: id, role, text, large, cut = false, callId }, at) {
     if (large) text = this.messages.get(`message ${id}`)?.text || text; // an excerpt: the deltas hold all of it
     if (role === "user") return; // an item of the kind input has this text already
     if (!text && !this.messages.has(`message ${id}`)) return; // a message of tool calls only
-    const item = this.#message("message", id, at);
-    this.said = text;
+    const item = this.#message("message", id, at, callId);
+    if (!callId) this.said = text; // a text of a program is not the answer of the agent
     this.touch(Object.assign(item, { text, role, cut, live: false }));
   }
 
@@ -182,11 +182,29 @@ export class RunModel {
     for (const kind of ["message", "reasoning"]) this.#discard(`${kind} ${id}`, reason);
   }
 
-  #message(kind, id, at) {
+  #message(kind, id, at, callId) {
     const key = `${kind} ${id}`;
     let item = this.messages.get(key);
     if (!item) this.messages.set(key, (item = this.add({ kind, id, text: "", at, live: true })));
+    if (callId) item.agent = this.#tool(callId); // the body of the call says this
     return item;
+  }
+
+  #tool(callId) {
+    return this.calls.get(callId)?.tool ?? callId;
+  }
+
+  gateAllowed({ callId: id, plugin, note }, at) {
+    this.note("item.allowed", { plugin, tool: this.#tool(id) }, at, { icon: "check", detail: note });
+  }
+
+  planned({ callId: id, entries }, at) {
+    const detail = entries.map(({ text, status }) => `${text} (${status})`).join("\n");
+    this.note("item.plan", { tool: this.#tool(id) }, at, { icon: "dot", detail });
+  }
+
+  fileRead({ callId: id, path }, at) {
+    this.note("item.file", { tool: this.#tool(id), path }, at, { icon: "dot" });
   }
 
   #discard(key, reason) {
@@ -198,8 +216,8 @@ export class RunModel {
     const { callId: id, tool, arguments: given, effect, status, parentCallId: parent } = payload;
     const item = this.#call(id, tool, at);
     this.tools.push(tool);
-    const inside = parent ? `${this.calls.get(parent)?.tool ?? parent} › ` : ""; // of the call whose body asks
-    this.touch(Object.assign(item, { tool: inside + tool, given, effect, status }));
+    const caller = parent && (this.calls.get(parent)?.tool ?? parent); // the call whose body makes this one
+    this.touch(Object.assign(item, { tool: caller ? `${caller} › ${tool}` : tool, caller, given, effect, status }));
   }
 
   toolStarted({ callId: id, attempt, status }, at) {
@@ -373,6 +391,19 @@ const HANDLERS = {
   "run.pause.requested": it.pauseAsked,
   "run.decision.refused"(payload, at) {
     this.note("item.refused", { code: payload.code }, at, { icon: "warn", tone: "bad", detail: payload.detail });
+  },
+  "run.gate.allowed": it.gateAllowed,
+  "run.plan.changed": it.planned,
+  "run.file.read": it.fileRead,
+  "runtime.unavailable"({ runtime, reason, hint }, at) {
+    const detail = [reason, hint].filter(Boolean).join(" ");
+    this.note("item.runtime.unavailable", { runtime }, at, { icon: "warn", tone: "bad", detail });
+  },
+  "runtime.timeout"({ runtime, which, seconds }, at) {
+    this.note(`item.runtime.${which}`, { runtime, seconds }, at, { icon: "warn", tone: "bad" });
+  },
+  "schema.validation_failed"({ source, line, rule, sample }, at) {
+    this.note("item.schema", { source, line, rule }, at, { icon: "warn", tone: "wait", detail: sample });
   },
   "run.gate.overruled"({ callId: id, plugin, verdict, by }, at) {
     const tool = this.calls.get(id)?.tool ?? id;

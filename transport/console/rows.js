@@ -185,6 +185,7 @@ class CallRow extends Row {
       this.mark = fresh;
       this.element.dataset.status = this.shown = shown;
     }
+    this.element.classList.toggle("is-nested", Boolean(item.caller));
     tell(this.tool, oneLine(item.tool, 80));
     if (knows(`call.${shown}`)) say(this.status, `call.${shown}`);
     else tell(this.status, shown);

@@ -62,6 +62,7 @@ export function* ticketBody(ticket, call, blocks, changes = null) {
   if (ticket.callId !== null) {
     const own = !ticket.childRunId; // the call of a mirror is another tool's
     yield fact("ask.call", foreign(ticket.tool, "card-tool"), own ? effect(call) : null);
+    if (own && call?.caller) yield fact("ask.caller", foreign(oneLine(call.caller, 80)));
     if (!own) yield fact("ask.child", runLink(ticket.childRunId));
     if (changes) yield changes.element;
     yield* values("ask.args", ticket.arguments, blocks, "ask.noargs");

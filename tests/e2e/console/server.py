@@ -180,6 +180,26 @@ SCRIPTS: dict[str, tuple[list[Any], list[Step]]] = {
         [[text(f"{HOSTILE} {LONG_WORD}"), call("run_anything", EVIL)], f"{HOSTILE} {MEGABYTE}"],
     ),
 }
+
+
+@gr.tool(effect="delegate")
+async def coder(ctx: gr.ToolContext) -> str:
+    """Let a program work that asks before its one call."""
+    answer = await ctx.call_nested("Bash", {"command": "make test"}, effect="shell")
+    if answer.arguments is None:
+        return answer.text
+    ctx.end_nested(answer.call_id, "all green")
+    return "tested"
+
+
+class AskFirst(gr.Plugin):
+    """A person decides about the calls of a program."""
+
+    async def tool_gate(self, ctx: gr.GateContext[Any]) -> Any:
+        asks = ctx.call.parent is not None and ctx.decision is None
+        return gr.Suspend(message="May the program do that?", reason="tool_permission") if asks else None
+
+
 PAYER = gr.Agent(
     "payer",
     description="Pays orders back.",
@@ -198,6 +218,7 @@ AGENTS: tuple[gr.Agent[Any], ...] = (
             [[text("I ask the payer."), call("payer", input="Pay 7 and 8 back.", id="P")], "All paid."]
         ),
     ),
+    gr.Agent("coding", tools=[coder], model=ScriptedModel([call("coder", id="p1"), "Tested."]), plugins=[AskFirst()]),
     gr.Agent("support", tools=[look_up, refund], model=ScriptedModel(SUPPORT, chunk=7)),
     gr.Agent("echo", tools=[count], model=FunctionModel(echo, chunk=5)),
     gr.Agent(
