@@ -297,12 +297,12 @@ class ACPDialect(RPCDialect):
         quota = mapping(mapping(mapping(result.get("_meta")).get("quota")).get("token_count"))
         if not usage and not quota:
             return
-        cached = count(usage.get("cachedReadTokens"))
+        cached_tokens = count(usage.get("cachedReadTokens"))
         self._tokens += Usage(
             requests=1,
-            input=count(usage.get("inputTokens")) + cached + count(quota.get("input_tokens")),
+            input=count(usage.get("inputTokens")) + cached_tokens + count(quota.get("input_tokens")),
             output=count(usage.get("outputTokens")) + count(quota.get("output_tokens")),
-            cached=cached,
+            cached=cached_tokens,
             reasoning=count(usage.get("thoughtTokens")),
         )
         yield UsageSeen(usage=self._tokens)

@@ -117,6 +117,10 @@ def test_free_text_of_every_event_is_read_by_the_redactor():
         "child_run_id",
         "child_ticket_id",
         "sha256",
+        "proposal",
+        "base",
+        "artifact",
+        "approval_id",
     }
     static = {"response_schema", "expires_at", "read_at"}  # marked as a schema; a moment
     for cls, foreign in FOREIGN.items():
