@@ -77,7 +77,8 @@ class ProgramClocks:
             which, limit, ends_at = min(self._ends(), key=lambda end: end[2])
             if trio.current_time() >= ends_at:
                 return which, limit
-            await trio.sleep_until(ends_at)
+            # the first output ends the wait for the start, and its silence may be over first
+            await trio.sleep_until(min(ends_at, trio.current_time() + self._limits.idle))
 
     def _ends(self) -> Iterator[tuple[Which, float, float]]:
         limits, heard_at = self._limits, self._heard_at()
