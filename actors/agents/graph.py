@@ -8,7 +8,7 @@ first agent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -40,6 +40,20 @@ def graph_of(agent: Agent[object], find: Find) -> Mapping[str, Agent[object]]:
                 graph[other.key] = other
                 todo.append(other)
     return graph
+
+
+def secrets_of(agents: Iterable[Agent[object]]) -> Iterator[str]:
+    """Yield the secrets of the tools of agents, and of the agents that they start or hand over to by the object."""
+    todo, keys = list(agents), set[str]()
+    while todo:
+        agent = todo.pop()
+        if agent.key in keys:
+            continue
+        keys.add(agent.key)
+        for tool in (*agent.tools, *agent.handoffs):
+            yield from tool.secrets
+            other = getattr(tool, "agent", None)
+            todo += [other] if isinstance(other, Agent) else []
 
 
 def check_graph(graph: Mapping[str, Agent[object]]) -> None:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import abc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, ClassVar
 
-from ..contract.rows import RunInfo
 from ..tools.definition import Tool
 
 
@@ -24,22 +23,18 @@ class Backend(abc.ABC):
     """
 
     name: str
+    proposes: ClassVar[bool] = False
+    """The results of the tool are objects, with the id of a proposal that apply_changes can apply."""
 
     @abc.abstractmethod
     def tool(self) -> Tool[..., Any]:
         """Return the tool whose calls are the work; an agent takes it once, when it is made.
 
         The arguments are `{"prompt": str}`, and `{"instructions": str}` besides if the schema of the tool has that
-        property; otherwise the instructions begin the prompt. The result is a text, or an object with the text as
-        `text` and the id of a proposal, or null, as `proposal`. A failure ends the run (`on_error="raise"`).
+        property; otherwise the instructions begin the prompt. The result is a text; if `proposes`, it is an object of
+        `text` and `proposal`, which is null if nothing is changed. A failure ends the run (`on_error="raise"`). What
+        has to hold before a run works is the tool's `prepare`.
         """
-
-    async def prepare(self, info: RunInfo) -> str | None:
-        """Return why the backend cannot work on a run now, with the way out; None if it can.
-
-        Cancellation: safe at any time.
-        """
-        return None
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:

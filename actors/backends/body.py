@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Literal, TypeAlias, assert_never
+from typing import Any, Final, Literal
 
 import attrs
 import trio
@@ -29,25 +29,8 @@ from ..errors import ToolError
 from ..tools.context import ToolContext
 from .clocks import ProgramClocks, ProgramLimits, Which
 from .dialect import AskAnswer, Declined, Dialect, Granted, Launch, ProgramExit, ProgramVerdict, Prompt, Supplied
-from .items import (
-    Asked,
-    CallEnded,
-    FileRead,
-    Item,
-    MessageDone,
-    Notice,
-    Plan,
-    PromptDone,
-    Question,
-    Reasoning,
-    SaidText,
-    Seen,
-    SendBytes,
-    SessionKnown,
-    Unparsed,
-    UsageSeen,
-    Withdrawn,
-)
+from .items import Asked, CallEnded, Item, Notice, PromptDone, Question, Seen, SendBytes, SessionKnown, Withdrawn
+from .narration import Narration
 from .process import ProcessExit, ProgramCommand, ProgramEnded, ProgramNotStarted, ProgramProcess, open_program
 
 LINGER: Final = 3.0
@@ -57,8 +40,6 @@ STOPPED: Final = "The work is stopped."
 NOT_AWAITED: Final = "The program does not wait for this answer any more, and did not run the call."
 _OUTBOX: Final = 1_024
 """Messages that wait for a program that does not read; a dialect has no more questions open."""
-Report: TypeAlias = SaidText | Reasoning | MessageDone | FileRead | Plan | UsageSeen | SessionKnown | Notice | Unparsed
-"""Items that people read, and that the program does not wait for."""
 _WORDS: Final[dict[Which, str]] = {
     "start": "it said nothing for {:g} s after its start",
     "idle": "it said nothing for {:g} s",
@@ -71,45 +52,48 @@ class Job:
     """What one program is to do.
 
     Attributes:
+        name: The program.
         dialect: The conversation, new.
         prompt: The prompt.
         command: Makes the command from the words of the dialect.
         limits: The time limits.
+        mark: The mark of the process (`open_program`).
     """
 
+    name: str
     dialect: Dialect
     prompt: Prompt
     command: Callable[[tuple[str, ...]], ProgramCommand]
     limits: ProgramLimits
+    mark: str
 
 
-async def work(ctx: ToolContext[Any], job: Job) -> ProgramVerdict:
-    """Let a program do a job, and return the verdict.
+async def work(ctx: ToolContext[Any], job: Job) -> tuple[ProgramVerdict, str]:
+    """Let a program do a job; return the verdict, and the id of the session if there is one.
 
     Cancellation: the program is stopped, with all its descendants, in at most `process.STOPPING` seconds.
     """
     launch = job.dialect.begin(job.prompt)
     try:
-        async with open_program(job.command(launch.argv)) as program:
+        async with open_program(job.command(launch.argv), mark=job.mark) as program:
             conversation = Conversation(ctx, job, program)
-            end: ProgramExit | None = None
-            try:
-                end = await conversation.hold(launch)
-            finally:
-                if end is None:
-                    await conversation.stop()
-            verdict = job.dialect.ended(end)
-            return attrs.evolve(verdict, detail=conversation.explained(verdict.detail))
+            return await conversation.outcome(launch), conversation.narration.session
     except ProgramNotStarted as error:
-        return job.dialect.ended(ProgramExit(status=None, error=str(error)))
+        verdict = job.dialect.ended(ProgramExit(status=None, error=str(error)))
+        await Narration(ctx, job.name, job.prompt.folder).unavailable(verdict.detail)
+        return verdict, ""
 
 
 class Conversation:
-    """The conversation with one program that runs."""
+    """The conversation with one program that runs.
+
+    Attributes:
+        narration: The reports about the program.
+    """
 
     def __init__(self, ctx: ToolContext[Any], job: Job, program: ProgramProcess) -> None:
-        self._ctx, self._dialect, self._program = ctx, job.dialect, program
-        self._limits = job.limits
+        self._ctx, self._dialect, self._program, self._mark = ctx, job.dialect, program, job.mark
+        self.narration = Narration(ctx, job.name, job.prompt.folder)
         self._asks: dict[str, trio.CancelScope] = {}
         self._working: dict[str, list[str]] = {}  # the program's id of a call -> nested calls that are allowed
         self._clocks = ProgramClocks(job.limits, self._heard_at, lambda: bool(self._working))
@@ -118,9 +102,27 @@ class Conversation:
         self._stopping = trio.CancelScope()
         self._why: Literal["", "finished", "run_timeout"] = ""
         self._overrun = ""
+        self._survivors: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Conversation with {self._program!r}: {len(self._asks)} questions open>"
+
+    async def outcome(self, launch: Launch) -> ProgramVerdict:
+        """Hold the conversation to its end, and return the verdict."""
+        end: ProgramExit | None = None
+        try:
+            end = await self.hold(launch)
+        finally:
+            if self.narration.usage is not None:
+                self._ctx.spend(self.narration.usage)
+            if end is None:
+                await self.stop()
+        for pid in self._survivors:
+            await self.narration.report(Notice(kind="warning", text=f"its process {pid} could not be ended"))
+        verdict = self._dialect.ended(end)
+        if verdict.code == "runtime_unavailable":
+            await self.narration.unavailable(verdict.detail)
+        return attrs.evolve(verdict, detail=f"{verdict.detail}: {self._overrun}") if self._overrun else verdict
 
     async def hold(self, launch: Launch) -> ProgramExit:
         """Hold the conversation to its end, and return how the program ended."""
@@ -146,16 +148,13 @@ class Conversation:
                 nursery.cancel_scope.cancel()
         return end
 
-    def explained(self, detail: str) -> str:
-        """Return the detail of a verdict, with the limit that the program has passed."""
-        return f"{detail}: {self._overrun}" if self._overrun else detail
-
     def _last_words(self) -> bytes:
         """Return the request to stop, and denials of the open questions: behind it, so that none is acted on."""
         request = self._dialect.interrupt()
         return request + b"".join(self._dialect.answer(ask_id, Declined(text=STOPPED)) for ask_id in self._asks)
 
     def _exit(self, end: ProcessExit) -> ProgramExit:
+        self._survivors = end.survivors
         status = end.code if end.signal is None else -end.signal
         is_ours = end.stopped or self._why == "run_timeout"
         return ProgramExit(status=status, stderr=end.errors, stopped=self._why if is_ours else "")
@@ -188,6 +187,7 @@ class Conversation:
     async def _watch(self) -> None:
         which, limit = await self._clocks.watch()
         self._overrun = _WORDS[which].format(limit)
+        await self.narration.late(which, limit)
         self._why = "run_timeout"
         self._stopping.cancel()
 
@@ -204,15 +204,18 @@ class Conversation:
     async def _take(self, item: Item, nursery: trio.Nursery) -> None:
         match item:
             case Asked(ask_id=ask_id):
+                await self.narration.go_on()
                 self._asks[ask_id] = scope = trio.CancelScope()
                 await nursery.start(self._ask, item, scope)  # so that the calls are in the order of the program
             case Question(ask_id=ask_id):
+                await self.narration.go_on()
                 self._asks[ask_id] = scope = trio.CancelScope()
                 nursery.start_soon(self._inquire, item, scope)
             case Withdrawn(ask_id=ask_id):
                 if ask_id in self._asks:
                     self._asks.pop(ask_id).cancel()
             case Seen():
+                await self.narration.go_on()
                 await self._note(item)
             case CallEnded():
                 self._end_call(item)
@@ -221,19 +224,11 @@ class Conversation:
             case PromptDone():
                 await self._send(None)
                 nursery.start_soon(self._linger)
+            case SessionKnown():
+                await self.narration.report(item)
+                await self._ctx.save({"mark": self._mark, "session": item.session_id})
             case _:
-                await self._report(item)
-
-    async def _report(self, item: Report) -> None:
-        match item:
-            case SaidText(text=text):
-                await self._ctx.output(text)
-            case Reasoning() | MessageDone() | FileRead() | Plan() | UsageSeen() | SessionKnown():
-                pass
-            case Notice() | Unparsed():
-                pass
-            case _ as never:
-                assert_never(never)
+                await self.narration.report(item)
 
     async def _send(self, data: bytes | None) -> None:
         if data != b"":
@@ -252,6 +247,8 @@ class Conversation:
                 answer = await call()
             except ToolError as error:
                 answer = NestedAnswer(call_id="", text=str(error))
+        # a call that was withdrawn because the body is stopped stays open, so that `stop` answers the program
+        await trio.lowlevel.checkpoint_if_cancelled()
         if answer is None:
             return  # withdrawn by the program, and so was the nested call
         data = self._dialect.answer(item.ask_id, _reply(item, answer))
@@ -267,6 +264,7 @@ class Conversation:
         answer: AskAnswer | None = None
         with scope, self._clocks.waiting():
             answer = await self._decision(item)
+        await trio.lowlevel.checkpoint_if_cancelled()  # as in `_ask`
         if answer is not None:
             data = self._dialect.answer(item.ask_id, answer)
             del self._asks[item.ask_id]

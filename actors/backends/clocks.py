@@ -77,7 +77,7 @@ class ProgramClocks:
             which, limit, ends_at = min(self._ends(), key=lambda end: end[2])
             if trio.current_time() >= ends_at:
                 return which, limit
-            # the first output ends the wait for the start, and its silence may be over first
+            # no silence that begins meanwhile ends before this
             await trio.sleep_until(min(ends_at, trio.current_time() + self._limits.idle))
 
     def _ends(self) -> Iterator[tuple[Which, float, float]]:

@@ -31,6 +31,10 @@ _TAIL: Final = 2_000
 """Most characters of standard error in a verdict."""
 
 
+SESSION_GONE: Final = "session_gone"
+"""Code of a prompt for which nothing was done: the program does not know its session. To be repeated without."""
+
+
 @attrs.frozen(kw_only=True)
 class Prompt:
     """What a program is to do.
@@ -40,6 +44,7 @@ class Prompt:
         folder: The absolute path of the folder to work in.
         instructions: Text for the program's system prompt, if it takes one; else the text begins the prompt.
         session: The session to continue, as `SessionKnown` named it; None for a new one.
+        recap: What begins the text if that session cannot be continued, and a new one begins.
         model: The program's name of its model; None for its default.
     """
 
@@ -47,6 +52,7 @@ class Prompt:
     folder: str
     instructions: str = ""
     session: str | None = None
+    recap: str = ""
     model: str | None = None
 
 

@@ -38,7 +38,7 @@ MAX_CONFLICTS: Final = 2
 SUMMARY_LIMIT: Final = 4_000
 """Most characters of the text that a ticket shows about a proposal."""
 HISTORY_LIMIT: Final = 64 * 1024
-"""Most characters of one message of the thread in a prompt, unless a person has sent it for this run."""
+"""Most characters of one message of another agent in a prompt."""
 
 ApplyEnd = Literal["applied", "conflicted", "refused"]
 ReadApply = Callable[[str], ApplyEnd]
@@ -91,7 +91,7 @@ class Driver(Model):
         if caller.tool == self._tool:
             return self._worked(newest.content)
         if caller.tool == APPLY and self._read_apply is not None:
-            return self._applied(request, thread, caller, newest.content)
+            return self._applied(request, thread, self._read_apply, newest)
         return self._prompt(request, thread)  # the result of a handoff to this agent
 
     def _worked(self, content: str) -> ModelResponse:
@@ -101,45 +101,47 @@ class Driver(Model):
         return _call(APPLY, proposal=proposal, summary=shortened(text, SUMMARY_LIMIT))
 
     def _applied(
-        self, request: ModelRequest, thread: Sequence[Message], caller: CallRequest, content: str
+        self, request: ModelRequest, thread: Sequence[Message], read: ReadApply, newest: Message
     ) -> ModelResponse:
-        read = self._read_apply or (lambda _: "refused")
-        ends = [read(_last_line(message.content)) for message in _results(thread, APPLY)]
+        line = _last_line(newest.content)
         text = next((read_result(message.content)[0] for message in _results(thread, self._tool)), "")
-        line = _last_line(content)
-        match read(line):
-            case "applied":
-                note = "" if request.output_schema is not None else f"\n\n{line[:1].upper()}{line[1:]}."
-                return ModelResponse(text=(f"{text}{note}",))
-            case "conflicted" if ends.count("conflicted") > MAX_CONFLICTS:
-                return ModelResponse(text=(f"{text}\n\nThe proposal is open, and not applied: {line}.",))
-            case "conflicted":
-                return self._ask(request, f"Your changes were not applied: {line}.")
-            case "refused":
-                return self._ask(request, f"Your changes were not applied. The answer to them: {content}")
+        ends = [read(_last_line(message.content)) for message in _results(thread, APPLY)]
+        if ends[0] == "applied":
+            note = "" if request.output_schema is not None else f"\n\n{line[:1].upper()}{line[1:]}."
+            return ModelResponse(text=(f"{text}{note}",))
+        if ends[0] == "conflicted" and ends.count("conflicted") > MAX_CONFLICTS:
+            return ModelResponse(text=(f"{text}\n\nThe proposal is open, and not applied: {line}.",))
+        return self._prompt(request, thread)
 
     def _prompt(self, request: ModelRequest, thread: Sequence[Message]) -> ModelResponse:
         start = 1 + max((at for at, message in enumerate(thread) if _calls(message, self._tool)), default=-1)
-        news = [message for message in thread[start:] if self._is_news(message, thread[:start])]
-        if any(message.parts for message in news if message.role == "user"):
+        news = list(self._news(thread, start))
+        if any(message.parts for message in thread[start:] if message.role == "user"):
             raise ModelError(
                 f"{self._backend.name} takes texts, and the input has an attachment; put the file where the program"
                 " can read it, and name its path in the text",
                 kind="invalid_request",
             )
-        if all(message.role == "user" for message in news):
-            return self._ask(request, "\n\n".join(message.content for message in news))
-        return self._ask(request, "\n\n".join(f"{message.role}: {_excerpt(message)}" for message in news))
+        if all(role == "user" for role, _ in news):
+            return self._ask(request, "\n\n".join(text for _, text in news))
+        return self._ask(request, "\n\n".join(f"{role}: {text}" for role, text in news))
 
-    def _is_news(self, message: Message, earlier: Sequence[Message]) -> bool:
-        """Whether the program has not seen a message: a person's, or one of another agent."""
-        if message.role == "user":
-            return True
-        own_runs = {one.producer.run_id for one in earlier if _calls(one, self._tool) and one.producer is not None}
-        is_own = any(call.tool == APPLY for call in message.calls) or (
-            not message.calls and message.producer is not None and message.producer.run_id in own_runs
-        )
-        return message.role == "assistant" and bool(message.content) and not is_own
+    def _news(self, thread: Sequence[Message], start: int) -> Iterator[tuple[str, str]]:
+        """Yield what the program has not read: (role, text)."""
+        own_runs = {one.producer.run_id for one in thread[:start] if _calls(one, self._tool) and one.producer}
+        applies = {call.call_id for one in thread[start:] for call in one.calls if call.tool == APPLY}
+        for message in thread[start:]:
+            is_own = _calls(message, APPLY) or (
+                not message.calls and message.producer is not None and message.producer.run_id in own_runs
+            )
+            if message.role == "user":
+                yield "user", message.content
+            elif message.role == "assistant" and message.content and not is_own:
+                yield "assistant", shortened(message.content, HISTORY_LIMIT)
+            elif message.call_id in applies and self._read_apply is not None:
+                line = _last_line(message.content)
+                if self._read_apply(line) != "applied":
+                    yield "user", f"Your changes were not applied: {message.content}"
 
     def _ask(self, request: ModelRequest, prompt: str) -> ModelResponse:
         system = "\n\n".join(message.content for message in request.messages if message.role == "system")
@@ -197,7 +199,3 @@ def _results(thread: Sequence[Message], tool: str) -> Iterator[Message]:
 def _last_line(content: str) -> str:
     """Return the result of an apply, before which a line may say that its arguments were changed."""
     return content.rstrip("\n").rpartition("\n")[2]
-
-
-def _excerpt(message: Message) -> str:
-    return message.content if message.role == "user" else shortened(message.content, HISTORY_LIMIT)

@@ -256,18 +256,21 @@ class ProgramProcess:
 
 
 @asynccontextmanager
-async def open_program(command: ProgramCommand, *, interrupt: bytes = b"") -> AsyncIterator[ProgramProcess]:
+async def open_program(
+    command: ProgramCommand, *, interrupt: bytes = b"", mark: str | None = None
+) -> AsyncIterator[ProgramProcess]:
     """Start a program; leaving the block ends the program with all its descendants (`ProgramProcess.stop`).
 
     Args:
         command: What to start.
         interrupt: What the program's protocol says for "stop", for a block that is left before the program has ended.
+        mark: The mark of the program, which no other start has had; None: a new one.
 
     Raises:
         ProgramNotStarted: The operating system refused. A program that is not found or not executable is no error
             here: its gate ends with 127 or 126, as a shell does.
     """
-    mark = secrets.token_hex(16)
+    mark = mark or secrets.token_hex(16)
     with _starting():
         process = await open_process(
             ["/bin/sh", "-c", GATE, "sh", *command.argv],

@@ -46,7 +46,7 @@ class Switches:
         return None
 
     def _sets(self, setting: str) -> bool:
-        key = setting.partition("=")[0].strip().strip("\"'")
+        key = "".join(letter for letter in setting.partition("=")[0] if letter not in "\"' \t")
         return bool(key) and any(key == one or key.startswith(f"{one}.") for one in self.keys)
 
 
@@ -54,15 +54,12 @@ CLAUDE: Final = Switches(
     options=frozenset(
         (
             *("-p", "--print", "--input-format", "--output-format", "--verbose", "--include-partial-messages"),
-            *(
-                "--permission-mode",
-                "--permission-prompt-tool",
-                "--setting-sources",
-                "--settings",
-                "--strict-mcp-config",
-            ),
-            *("--allowedTools", "--allowed-tools", "--mcp-config", "--plugin-dir", "--agents", "--add-dir", "--bare"),
-            *("--resume", "-r", "--continue", "-c", "--session-id", "--fork-session", "--ide", "--chrome"),
+            *("--permission-mode", "--permission-prompt-tool", "--permission-prompts", "--setting-sources"),
+            *("--settings", "--strict-mcp-config", "--mcp-config", "--plugin-dir", "--plugin-url", "--agents"),
+            *("--allowedTools", "--allowed-tools", "--tools", "--add-dir", "--bare", "--file", "--json-schema"),
+            *("-c", "--continue", "-r", "--resume", "--session-id", "--fork-session", "--from-pr", "--teleport"),
+            *("--ide", "--chrome", "--bg", "--background", "--cloud", "--desktop", "--environment", "--tmux"),
+            *("--remote-control", "-w", "--worktree", "--replay-user-messages", "--include-hook-events"),
         )
     )
 )

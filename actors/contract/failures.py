@@ -35,6 +35,12 @@ _ROWS = (
         ("运行时不可用。", "检查它是否已安装、已登录且可达,然后重新开始。"),
     ),
     _row(
+        "runtime_failed",
+        "the program or server that did the work has failed, or has stopped by itself",
+        ("The runtime has failed.", "Read what it said at its end, then start again."),
+        ("运行时已失败。", "查看它结束时的输出,然后重新开始。"),
+    ),
+    _row(
         "workspace_outside_allowlist",
         "the workspace is not below an allowed directory",
         ("The workspace is outside the allowed directories.", "Choose an allowed directory or extend the allowlist."),

@@ -33,6 +33,7 @@ from greenroom.supervision.exits import cause_of
 from ..abc import Store, Surroundings
 from ..agents.agent import Agent
 from ..agents.attachments import File, Image
+from ..agents.graph import secrets_of
 from ..agents.options import Deps
 from ..contract.codec import message_of
 from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
@@ -48,6 +49,7 @@ from ..services.wakeup_timer import ALARM
 from ..store_events import Report
 from ..stores.memory.store import MemoryStore
 from ..stores.sqlite.store import SQLiteStore
+from .cleaning import CLEANING
 from .owners import GRACE, WORKPLACE
 from .part_exits import STORE, PartExits, part_spec
 from .parts import RuntimeParts, assemble
@@ -156,7 +158,7 @@ async def open_runtime(
             command or a timer wakes it. None: never. A run with separate deps stays if there is no provider, because
             its deps exist nowhere else.
         secrets: values that must not appear in events, ticket views and error messages; the password of a store's
-            address is one by itself.
+            address is one by itself, and so are the variables that programs of `agents` get (`pass_env`).
         clock: another clock than the system's; pass the same clock again to reopen a store in virtual time.
         record: store the inputs of each run's machine, so that `Runtime.replay` can fold them again. The record is
             private, as rows are, costs about a tenth of a run's bytes, and is deleted with its run. False: nothing is
@@ -175,8 +177,10 @@ async def open_runtime(
     _need_trio()
     _check_options(max_running, max_depth, drain=drain, store_patience=store_patience, passivate_after=passivate_after)
     table, real_store = _by_key(agents), make_store(store, patience=store_patience)
-    secret_values = (*_values(secrets), *filter(searchable, real_store.secrets))
-    places, exits = await places_of(workspaces), PartExits(ErrorLog(Redactor(secret_values)))
+    places, roots = await places_of(workspaces), () if workspaces is None else workspaces.roots()
+    found_values = (*real_store.secrets, *roots, *secrets_of(table.values()))
+    secret_values = (*_values(secrets), *filter(searchable, found_values))
+    exits = PartExits(ErrorLog(Redactor(secret_values)))
     try:
         async with open_supervisor(
             name="runtime", on_exit=exits.note_exit, on_restart=exits.note_restart, tracebacks=False
@@ -293,6 +297,7 @@ async def _begin_parts(supervisor: Supervisor, parts: RuntimeParts, exits: PartE
         (CLOCK, services.clock_watch.body),
         (WORK, parts.taker.body),
         *([] if parts.moved is None else [(MOVED, parts.moved.body)]),
+        *([] if parts.cleaning is None else [(CLEANING, parts.cleaning.body)]),
         (WORKPLACE, parts.owners.body),  # the last one, so that runs are stopped before the parts that they use
     ):
         await _begin(supervisor, part_spec(name, body, shutdown=GRACE + SLACK))

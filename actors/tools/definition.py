@@ -102,6 +102,7 @@ class Tool(Generic[P, R_co]):
         is_enabled: True, False, or a predicate that is called in each step.
         prepare: an async function that is called once before the first step of a run; None: nothing to prepare.
         plugin: the name of a plugin without which no agent may have the tool; None: any agent may.
+        secrets: values that the body uses and no event may show; a runtime masks those of the agents it is opened with.
         is_async: runs in the event loop; otherwise in a worker thread.
         deps_type: the dependencies that the context of the body names, as `ToolContext[Deps]`; Any if none.
     """
@@ -124,6 +125,7 @@ class Tool(Generic[P, R_co]):
     is_enabled: bool | Enabled = True
     prepare: PrepareTool | None = None
     plugin: str | None = None
+    secrets: tuple[str, ...] = attrs.field(default=(), repr=False)
     is_async: bool
     _arguments: Arguments | GivenArguments = attrs.field(repr=False)
     deps_type: object = ANY

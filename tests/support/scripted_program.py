@@ -7,6 +7,10 @@ The prompt is a JSON list of steps, played in order:
     ["ask_all", NAME, ...]    the same for several that are open together, in the order of the answers
     ["quietly", NAME]         as "ask", and report no end
     ["run", NAME]             do it unasked, and say so
+    ["write", PATH, TEXT]     write a file of its folder, and say nothing about it
+    ["read", PATH]            say what a file has, "nothing" if it is not there
+    ["prompt"]                say the whole prompt
+    ["session"]               say the id of the session, and whether it was continued
     ["question", TEXT]        ask a person, and say the answer
     ["noise", TEXT]           a line that is not of the protocol
     ["sleep", SECONDS], ["errors", TEXT], ["exit", STATUS], ["hang"], ["deaf"]
@@ -45,6 +49,16 @@ def receive() -> Fields:
     return json.loads(line)
 
 
+def script_of(text: str) -> list[list[Any]]:
+    """The last script in a prompt; a prompt without one is repeated."""
+    return json.loads(text[text.rindex('[["') :]) if '[["' in text else [["say", f"I did: {text}"]]
+
+
+def lost() -> bool:
+    """Whether sessions are gone: a test has put a file named lost beside FILE."""
+    return FILE is not None and FILE.with_name("lost").exists()
+
+
 def pause(seconds: float) -> None:
     """Do nothing, in a program that has no event loop."""
     select.select((), (), (), seconds)
@@ -61,7 +75,7 @@ class Program:
     """What both forms share."""
 
     def __init__(self) -> None:
-        self.newest = ""
+        self.newest = self.session = self.text = ""
         self.number = 0
 
     def play(self, steps: list[list[Any]]) -> None:
@@ -100,6 +114,18 @@ class Program:
         call = self.next_call(name)
         act(name)
         self.end(call, f"ran {name}", failed=False)
+
+    def step_write(self, path: str, text: str) -> None:
+        Path(path).write_text(text)
+
+    def step_read(self, path: str) -> None:
+        self.step_say(Path(path).read_text() if Path(path).exists() else "nothing")
+
+    def step_session(self) -> None:
+        self.step_say(self.session)
+
+    def step_prompt(self) -> None:
+        self.step_say(self.text)
 
     def step_noise(self, text: str) -> None:
         sys.stdout.write(text + "\n")
@@ -162,8 +188,12 @@ class Acp(Program):
                 case "initialize":
                     self.respond(message, {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}})
                 case "session/new":
-                    self.respond(message, {"sessionId": f"session-{os.getpid()}"})
+                    self.session = f"session-{os.getpid()}"
+                    self.respond(message, {"sessionId": self.session})
+                case "session/load" if lost():
+                    send(jsonrpc="2.0", id=message["id"], error={"code": -32603, "message": "Internal error"})
                 case "session/load":
+                    self.session = f"continued {message['params']['sessionId']}"
                     self.respond(message, {})
                 case "session/prompt":
                     self.prompt(message)
@@ -172,7 +202,8 @@ class Acp(Program):
         text = message["params"]["prompt"][0]["text"]
         reason = "end_turn"
         try:
-            self.play(json.loads(text[text.index("[[") :]) if "[[" in text else [["say", f"I did: {text}"]])
+            self.text = text
+            self.play(script_of(text))
         except Cancelled:
             reason = "cancelled"
         self.respond(message, {"stopReason": reason})
@@ -235,8 +266,19 @@ class Claude(Program):
         while True:
             message = receive()
             if message["type"] == "user":
-                send(type="system", subtype="init", session_id="session-1")
-                self.play(json.loads(message["message"]["content"]))
+                words = sys.argv
+                if "--resume" in words and lost():
+                    errors = ["No conversation found with session ID: x"]
+                    send(type="result", subtype="error_during_execution", is_error=True, errors=errors)
+                    sys.exit(1)
+                self.session = f"session-{os.getpid()}"
+                if "--resume" in words:
+                    self.session = words[words.index("--resume") + 1]
+                send(type="system", subtype="init", session_id=self.session)
+                self.session = f"continued {self.session}" if "--resume" in words else self.session
+                text = message["message"]["content"]
+                self.text = text
+                self.play(script_of(text))
                 self.result()
 
     def result(self) -> None:
@@ -278,7 +320,7 @@ class Claude(Program):
         self.result()
         self.asked(name)
         send(type="system", subtype="background_tasks_changed", tasks=[])
-        send(type="system", subtype="init", session_id="session-1")
+        send(type="system", subtype="init", session_id=self.session)
 
     def end(self, call: str, text: str, *, failed: bool) -> None:
         self.block("user", type="tool_result", tool_use_id=call, content=text, is_error=failed)

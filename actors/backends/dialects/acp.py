@@ -76,7 +76,7 @@ class ACPDialect(RPCDialect):
         super().__init__(tagged=True)
         self._command, self._client = command, client
         self._prompt = Prompt(text="", folder="/")
-        self._session = ""
+        self._session = self._recap = ""
         self._replaying = False
         self._message: list[str] = []
         self._size = 0
@@ -116,6 +116,9 @@ class ACPDialect(RPCDialect):
     def answered(self, answer: Answered) -> Iterator[Item]:
         """Yield the next step of the opening, or the end of the prompt."""
         result = mapping(answer.result)
+        if answer.error and answer.method == "session/load" and answer.code != _LOGIN:
+            yield from self._anew(f"the program cannot continue its session ({cut(answer.error)})")
+            return
         if answer.error:
             code = "runtime_unavailable" if answer.code == _LOGIN else "runtime_failed"
             detail = f"{answer.method}: {answer.error} ({answer.code})"
@@ -129,7 +132,8 @@ class ACPDialect(RPCDialect):
                 self._replaying = False
                 self._session = string(result.get("sessionId")) or (self._prompt.session or "")
                 yield SessionKnown(session_id=self._session)
-                yield self._ask_for("\n\n".join(filter(None, (self._prompt.instructions, self._prompt.text))))
+                parts = (self._prompt.instructions, self._recap, self._prompt.text)
+                yield self._ask_for("\n\n".join(part for part in parts if part))
             case _:  # session/prompt
                 yield from self._prompted(result)
 
@@ -146,7 +150,15 @@ class ACPDialect(RPCDialect):
             yield SendBytes(data=self._peer.request("session/load", {"sessionId": session, **opening})[1])
             return
         if session:
-            yield Notice(kind="warning", text="the program keeps no sessions; a new one begins")
+            yield from self._anew("the program keeps no sessions")
+        else:
+            yield SendBytes(data=self._peer.request("session/new", opening)[1])
+
+    def _anew(self, why: str) -> Iterator[Item]:
+        """Begin a new session in place of the one that was to be continued."""
+        self._replaying, self._recap = False, self._prompt.recap
+        yield Notice(kind="warning", text=f"{why}; a new one begins")
+        opening: JSONObject = {"cwd": self._prompt.folder, "mcpServers": []}
         yield SendBytes(data=self._peer.request("session/new", opening)[1])
 
     def _ask_for(self, text: str) -> SendBytes:
@@ -285,12 +297,12 @@ class ACPDialect(RPCDialect):
         quota = mapping(mapping(mapping(result.get("_meta")).get("quota")).get("token_count"))
         if not usage and not quota:
             return
-        cached = count(usage.get("cachedReadTokens"))
+        cached_tokens = count(usage.get("cachedReadTokens"))
         self._tokens += Usage(
             requests=1,
-            input=count(usage.get("inputTokens")) + cached + count(quota.get("input_tokens")),
+            input=count(usage.get("inputTokens")) + cached_tokens + count(quota.get("input_tokens")),
             output=count(usage.get("outputTokens")) + count(quota.get("output_tokens")),
-            cached=cached,
+            cached=cached_tokens,
             reasoning=count(usage.get("thoughtTokens")),
         )
         yield UsageSeen(usage=self._tokens)

@@ -16,7 +16,7 @@ from ...contract.messages import Usage
 from ...contract.plain import JSONObject, JSONValue
 from ...models.codecs.port import count, items, mapping, string
 from ...permission.subject import effect_of
-from ..dialect import AskAnswer, Declined, Granted, Launch, Prompt, Supplied
+from ..dialect import SESSION_GONE, AskAnswer, Declined, Granted, Launch, Prompt, Supplied
 from ..items import (
     Asked,
     Item,
@@ -56,6 +56,7 @@ _QUIET: Final = frozenset(
     )
 )
 """Kinds of lines that carry nothing for a run."""
+_NO_SESSION: Final = "No conversation found"
 _BUDGETS: Final = {"error_max_turns": "turns", "error_max_budget_usd": "cost"}
 
 _Form = Literal["hook", "permission", "question"]
@@ -80,6 +81,8 @@ class ClaudeDialect(JSONLinesDialect):
         self._resting = False
         self._interrupts = 0
         self._session = ""
+        self._usage = Usage()
+        self._continues = False
         self._takers: Mapping[str, Callable[[JSONObject], Iterator[Item]]] = {
             "control_request": self._control,
             "control_cancel_request": self._cancelled,
@@ -94,6 +97,7 @@ class ClaudeDialect(JSONLinesDialect):
         """Return how Claude Code is started."""
         model = ("--model", prompt.model) if prompt.model else ()
         session = ("--resume", prompt.session) if prompt.session else ()
+        self._continues = bool(session)
         hook = {"matcher": None, "hookCallbackIds": ["gate"], "timeout": _HOLD}
         request: dict[str, JSONValue] = {"subtype": "initialize", "hooks": {"PreToolUse": [hook]}}
         if prompt.instructions:
@@ -245,14 +249,13 @@ class ClaudeDialect(JSONLinesDialect):
         usage = mapping(message.get("usage"))
         cached = count(usage.get("cache_read_input_tokens"))
         created = count(usage.get("cache_creation_input_tokens"))
-        yield UsageSeen(
-            usage=Usage(
-                requests=max(1, count(message.get("num_turns"))),
-                input=count(usage.get("input_tokens")) + cached + created,
-                output=count(usage.get("output_tokens")),
-                cached=cached,
-            )
+        self._usage += Usage(  # each result has the tokens since the one before
+            requests=max(1, count(message.get("num_turns"))),
+            input=count(usage.get("input_tokens")) + cached + created,
+            output=count(usage.get("output_tokens")),
+            cached=cached,
         )
+        yield UsageSeen(usage=self._usage)
 
     def _rest(self) -> Iterator[Item]:
         """Yield the end of the prompt if the newest result is one."""
@@ -269,6 +272,8 @@ class ClaudeDialect(JSONLinesDialect):
             yield from self.done(PromptDone(code="budget_exhausted", detail=cut(detail)))
         elif self._interrupts:
             yield from self.done(PromptDone(code="cancelled"))
+        elif self._continues and _NO_SESSION in errors:
+            yield from self.done(PromptDone(code=SESSION_GONE, detail=cut(errors)))
         else:
             yield from self.done(PromptDone(code="runtime_failed", detail=cut(errors or text or subtype)))
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import ClassVar, Final
 
+import attrs
+
 from ...contract.messages import Usage
 from ...contract.plain import JSONObject, JSONValue
 from ...models.codecs.port import count, items, mapping, string
@@ -71,7 +73,8 @@ class CodexDialect(RPCDialect):
         super().__init__(tagged=False)
         self._command, self._client = command, client
         self._prompt = Prompt(text="", folder="/")
-        self._thread = self._turn = self._text = ""
+        self._thread = self._turn = self._text = self._recap = ""
+        self._former: JSONObject | None = None
         self._takers: Mapping[str, Callable[[JSONObject], Iterator[Item]]] = {
             "item/agentMessage/delta": _said,
             "item/reasoning/summaryTextDelta": _thought,
@@ -79,7 +82,7 @@ class CodexDialect(RPCDialect):
             "item/started": self._item_started,
             "item/completed": self._completed,
             "turn/plan/updated": _planned,
-            "thread/tokenUsage/updated": _used,
+            "thread/tokenUsage/updated": self._used,
             "serverRequest/resolved": self._resolved,
             "turn/completed": self._turn_ended,
             **dict.fromkeys(("error", "warning", "configWarning", "deprecationNotice"), _warned),
@@ -114,6 +117,11 @@ class CodexDialect(RPCDialect):
         if answer.error:
             if answer.method in ("turn/interrupt", "turn/steer"):
                 yield Notice(kind="warning", text=cut(answer.error))
+            elif answer.method == "thread/resume":
+                why = f"the program cannot continue its session ({cut(answer.error)}); a new one begins"
+                yield Notice(kind="warning", text=why)
+                self._recap, self._prompt = self._prompt.recap, attrs.evolve(self._prompt, session=None)
+                yield SendBytes(data=self._open_thread())
             else:
                 yield from self.done(PromptDone(code="runtime_failed", detail=cut(f"{answer.method}: {answer.error}")))
             return
@@ -123,7 +131,8 @@ class CodexDialect(RPCDialect):
             case "thread/start" | "thread/resume":
                 self._thread = string(mapping(result.get("thread")).get("id")) or (self._prompt.session or "")
                 yield SessionKnown(session_id=self._thread)
-                turn = {"threadId": self._thread, "input": [{"type": "text", "text": self._prompt.text}]}
+                text = "\n\n".join(part for part in (self._recap, self._prompt.text) if part)
+                turn = {"threadId": self._thread, "input": [{"type": "text", "text": text}]}
                 yield SendBytes(data=self._peer.request("turn/start", turn)[1])
             case "turn/start":
                 self._turn = string(mapping(result.get("turn")).get("id"))
@@ -220,6 +229,26 @@ class CodexDialect(RPCDialect):
             paths = [string(action.get("path")) for action in reads if action.get("type") == "read"]
             yield from self.call_ended(call_id, text, failed=failed, read=paths[0] if paths else "")
 
+    def _used(self, params: JSONObject) -> Iterator[Item]:
+        """Yield the tokens of this turn: the program counts those of all turns of the thread."""
+        usage = mapping(params.get("tokenUsage"))
+        total, last = mapping(usage.get("total")), mapping(usage.get("last"))
+        if not self._turn:  # a thread that is continued says first what it has used before
+            self._former = {name: count(total.get(name)) for name in total}
+            return
+        if self._former is None:
+            self._former = {name: count(total.get(name)) - count(last.get(name)) for name in total} if last else {}
+        tokens = {name: max(0, count(total.get(name)) - count(self._former.get(name))) for name in total}
+        yield UsageSeen(
+            usage=Usage(
+                requests=1,
+                input=tokens.get("inputTokens", 0),
+                output=tokens.get("outputTokens", 0),
+                cached=tokens.get("cachedInputTokens", 0),
+                reasoning=tokens.get("reasoningOutputTokens", 0),
+            )
+        )
+
     def _turn_ended(self, params: JSONObject) -> Iterator[Item]:
         turn = mapping(params.get("turn"))
         error = mapping(turn.get("error"))
@@ -282,16 +311,3 @@ def _warned(params: JSONObject) -> Iterator[Item]:
     error = mapping(params.get("error"))
     text = string(error.get("message")) or string(params.get("message")) or string(params.get("summary"))
     yield Notice(kind="warning", text=cut(text or "no message"))
-
-
-def _used(params: JSONObject) -> Iterator[Item]:
-    total = mapping(mapping(params.get("tokenUsage")).get("total"))
-    yield UsageSeen(
-        usage=Usage(
-            requests=1,
-            input=count(total.get("inputTokens")),
-            output=count(total.get("outputTokens")),
-            cached=count(total.get("cachedInputTokens")),
-            reasoning=count(total.get("reasoningOutputTokens")),
-        )
-    )

@@ -501,7 +501,7 @@ def test_who_may_not_start_runs_is_offered_nothing_after_the_end(consoles, serve
     run = server.start_run("talker")
     looker.open(run, token=LOOKER)
     looker.stage("completed")
-    for part in ("#next", "#composer"):
+    for part in ("#again", "#fork", "#composer"):
         expect(looker.page.locator(part)).to_be_hidden()
 
 

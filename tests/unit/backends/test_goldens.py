@@ -10,7 +10,7 @@ from greenroom.actors.backends.dialects.acp import ACPDialect
 from greenroom.actors.backends.dialects.claude import ClaudeDialect
 from greenroom.actors.backends.dialects.codex import CodexDialect
 from greenroom.actors.backends.dialects.plain import PlainDialect
-from greenroom.actors.backends.items import Asked, Item, Notice, Question, SendBytes
+from greenroom.actors.backends.items import Asked, Item, Notice, Question, SendBytes, UsageSeen
 from greenroom.actors.testing import check_dialect
 
 from ...support.dialect_lines import Acp, Claude, Codex, lines
@@ -440,3 +440,68 @@ def test_more_questions_than_a_program_may_have_open_are_refused():
     acp = read(ACPDialect(("a",)), lines(*Acp.opened, *(Acp.asks(n, f"c{n}", kind="execute") for n in range(300))))
     assert sum(item.startswith("Asked") for item in acp) == 256
     assert sum("reject" in item or "'no'" in item for item in acp) == 44
+
+
+RESUMED = Prompt(text="Do it.", folder="/srv/shop", session="old", recap="Before:")
+
+
+def sent_texts(dialect: Dialect, output: bytes, prompt: Prompt) -> list[str]:
+    """The texts of prompts that a dialect sends by itself."""
+    dialect.begin(prompt)
+    sent = [
+        json.loads(line)
+        for item in dialect.feed(output)
+        if isinstance(item, SendBytes)
+        for line in item.data.splitlines()
+    ]
+    params = [one.get("params", {}) for one in sent]
+    return [part["text"] for one in params for part in (*one.get("prompt", ()), *one.get("input", ()))]
+
+
+def test_an_acp_program_that_does_not_know_its_session_begins_a_new_one_with_the_recap():
+    failed = {"jsonrpc": "2.0", "id": 2, "error": {"code": -32603, "message": "Internal error"}}
+    output = lines(Acp.opened[0], failed, {"jsonrpc": "2.0", "id": 3, "result": {"sessionId": "se-2"}})
+    assert read(OPEN["acp"](), output, RESUMED) == [
+        "Send session/load",
+        "Notice warning: the program cannot continue its session (Internal error); a new one begins",
+        "Send session/new",
+        "SessionKnown se-2",
+        "Send session/prompt",
+    ]
+    assert sent_texts(OPEN["acp"](), output, RESUMED) == ["Before:\n\nDo it."]
+
+
+def test_a_known_session_needs_no_recap():
+    output = lines(Acp.opened[0], {"jsonrpc": "2.0", "id": 2, "result": {}})
+    assert sent_texts(OPEN["acp"](), output, RESUMED) == ["Do it."]
+
+
+def test_codex_without_its_thread_begins_a_new_one_with_the_recap():
+    failed = {"id": 2, "error": {"code": -32600, "message": "no rollout found"}}
+    output = lines(Codex.opened[0], failed, {"id": 3, "result": {"thread": {"id": "th-2"}}})
+    assert sent_texts(CodexDialect(), output, RESUMED) == ["Before:\n\nDo it."]
+
+
+def test_claude_without_its_session_is_to_be_started_again():
+    errors = ["No conversation found with session ID: old"]
+    output = lines(Claude.end("", subtype="error_during_execution", is_error=True, errors=errors))
+    for prompt, code in ((RESUMED, "session_gone"), (PROMPT, "runtime_failed")):
+        dialect = ClaudeDialect()
+        read(dialect, output, prompt)
+        assert dialect.ended(F).code == code
+
+
+def test_codex_counts_the_tokens_of_this_turn_only():
+    def used(total: int, last: int) -> Any:
+        return Codex.note(
+            "thread/tokenUsage/updated", tokenUsage={"total": {"inputTokens": total}, "last": {"inputTokens": last}}
+        )
+
+    dialect = CodexDialect()
+    dialect.begin(PROMPT)
+    items = dialect.feed(lines(*Codex.opened, used(100, 10), used(130, 30)))
+    assert [item.usage.input for item in items if isinstance(item, UsageSeen)] == [10, 40]
+    dialect = CodexDialect()
+    dialect.begin(RESUMED)
+    items = dialect.feed(lines(*Codex.opened[:2], used(100, 10), Codex.opened[2], used(130, 30)))
+    assert [item.usage.input for item in items if isinstance(item, UsageSeen)] == [30]

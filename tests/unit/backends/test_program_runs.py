@@ -3,6 +3,8 @@
 import json
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,13 @@ import pytest
 import trio
 
 import greenroom as gr
+from greenroom.actors.agents.graph import secrets_of
+from greenroom.actors.backends import process
 
+pytestmark = pytest.mark.slow
 PROGRAM = str(Path(__file__).parents[2] / "support" / "scripted_program.py")
 FORMS = ("acp", "claude")
+MARK = f"{process.MARK}=".encode()
 
 
 async def settled(condition: Callable[[], bool], seconds: float = 20) -> bool:
@@ -41,6 +47,13 @@ class Bench:
     @property
     def effects(self) -> list[str]:
         return self.file.read_text().split("\n")[:-1] if self.file.exists() else []
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program has tenths of a second to stop."""
+    for name in ("INTERRUPT_GRACE", "TERM_GRACE"):
+        monkeypatch.setattr(process, name, 0.3)
 
 
 @pytest.fixture(params=FORMS)
@@ -137,3 +150,164 @@ async def test_questions_that_are_open_together_are_answered_in_any_order(bench)
             assert await settled(lambda done=count: len(bench.effects) >= done)
         assert (await run.result()).output == "Done."
     assert bench.effects == ["c", "b", "a"]
+
+
+# --- ends ------------------------------------------------------------------------------------------------------------
+
+
+def living(folder: Path) -> list[int]:
+    """The programs that work in a folder."""
+    pids = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if (
+                entry.name.isdigit()
+                and (entry / "cwd").readlink() == folder
+                and MARK in (entry / "environ").read_bytes()
+            ):
+                pids.append(int(entry.name))
+    return pids
+
+
+async def began(bench: Bench, run: gr.Run[Any], *, asks: bool) -> None:
+    """Wait until the program asks, or has begun to work."""
+    if asks:
+        await tickets_of(run, 1)
+    else:
+        assert await settled(lambda: bool(bench.effects))
+
+
+@pytest.mark.parametrize("asks", [True, False])
+async def test_a_cancel_ends_the_program_while_it_asks_and_while_it_works(bench, asks):
+    script = [["ask", "make"]] if asks else [["run", "start"], ["hang"]]
+    async with gr.open_runtime(agents=[bench.agent()]) as runtime:
+        run = await runtime.start("coder", json.dumps(script))
+        await began(bench, run, asks=asks)
+        assert len(living(bench.folder)) == 1
+        await run.cancel(reason="enough")
+        assert isinstance(await run.result(), gr.Cancelled)
+        assert living(bench.folder) == []
+
+
+@pytest.mark.parametrize("asks", [True, False])
+async def test_the_deadline_of_a_run_ends_the_program(bench, asks):
+    script = [["ask", "make"]] if asks else [["run", "start"], ["hang"]]
+    async with gr.open_runtime(agents=[bench.agent()]) as runtime:
+        deadline = datetime.now(UTC) + timedelta(seconds=2)
+        run = await runtime.start("coder", json.dumps(script), deadline=deadline)
+        outcome = await run.result()
+        assert isinstance(outcome, gr.Failed)
+        assert outcome.code == "run_timeout"
+        assert living(bench.folder) == []
+
+
+async def test_a_program_that_ignores_every_request_to_stop_is_killed(bench):
+    async with gr.open_runtime(agents=[bench.agent()]) as runtime:
+        run = await runtime.start("coder", steps(["run", "start"], ["deaf"]))
+        await began(bench, run, asks=False)
+        await run.cancel(reason="enough")
+        assert isinstance(await run.result(), gr.Cancelled)
+        assert living(bench.folder) == []
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "words"),
+    [
+        ([["errors", "boom"], ["exit", 3]], "runtime_failed", "exit 3: boom"),
+        ([["errors", "Please log in"], ["exit", 1]], "runtime_unavailable", "Please log in"),
+        ([["exit", 41]], "runtime_unavailable", "exit 41"),
+        ([["say", "half"], ["exit", 0]], "schema_validation_failed", "without the line that ends its work"),
+        ([["noise", "oops"]] * 6, "schema_validation_failed", "the line is not JSON"),
+    ],
+)
+async def test_a_program_that_fails_fails_the_run_with_a_code_and_a_sentence(bench, script, code, words):
+    async with gr.open_runtime(agents=[bench.agent()]) as runtime:
+        outcome = await (await runtime.start("coder", json.dumps(script))).result()
+    assert isinstance(outcome, gr.Failed)
+    assert (outcome.code, words in outcome.message) == (code, True)
+
+
+async def test_a_program_that_falls_silent_is_stopped_and_the_clock_is_named(bench):
+    agent = gr.backends.agent("coder", bench.backend(idle=1.0))
+    async with gr.open_runtime(agents=[agent]) as runtime:
+        run = await runtime.start("coder", steps(["say", "I think."], ["hang"]))
+        outcome = await run.result()
+        async with run.events() as events:
+            notes = [event.payload async for event in events if event.type == "runtime.timeout"]
+    assert isinstance(outcome, gr.Failed)
+    assert (outcome.code, "it said nothing for 1 s" in outcome.message) == ("run_timeout", True)
+    assert [(note["which"], note["seconds"]) for note in notes] == [("idle", 1.0)]
+
+
+async def test_a_program_that_reads_and_writes_text_does_its_work_in_a_degraded_run(tmp_path):
+    backend = gr.backends.Plain(["cat"], unattended=True, folder=tmp_path)
+    agent = gr.backends.agent("coder", backend, instructions="Be brief.")
+    async with gr.open_runtime(agents=[agent]) as runtime:
+        run = await runtime.start("coder", "Say this.")
+        assert (await run.result()).output == "Be brief.\n\nSay this."
+        async with run.events() as events:
+            reasons = [event.payload["reason"] async for event in events if event.type == "run.degraded"]
+    assert reasons == ["not_asked", "little_evidence"]
+
+
+async def test_an_answer_of_a_form_is_asked_for_again(bench):
+    async with gr.open_runtime(agents=[bench.agent(output_type=dict, output_retries=2)]) as runtime:
+        run = await runtime.start("coder", steps(["say", "no JSON"]))
+        outcome = await run.result()
+    assert isinstance(outcome, gr.Failed)  # the program repeats what it is told, which is no JSON either
+    assert outcome.code == "model_behavior_error"
+
+
+async def test_what_a_program_says_is_in_the_log_once(bench):
+    outcome, log = await played(bench, ["say", "I look."], ["ask", "make"], ["say", "Done."], decide=approved)
+    said = [event.payload["text"] for event in log if event.type == "run.message.completed"]
+    assert (outcome.output, said) == ("Done.", ["I look.", "Done."])
+
+
+async def test_a_question_of_a_program_is_answered_by_a_person(tmp_path):
+    bench = Bench(tmp_path, "acp")
+    async with gr.open_runtime(agents=[bench.agent()]) as runtime:
+        run = await runtime.start("coder", steps(["question", "Which colour?"]))
+        (ticket,) = await tickets_of(run, 1)
+        assert (ticket.reason, ticket.message, ticket.live) == ("user_input", "Which colour?", True)
+        result = await run.decide(ticket.approve({"colour": "blue"}, by="ada"))
+        assert (result.status, result.code) == ("rejected", "invalid_result")
+        await run.decide(ticket.approve({"answer": "blue"}, by="ada"))
+        assert (await run.result()).output == "blue"
+
+
+CANARY = "canary-7f3a91"
+
+
+async def test_what_a_program_gets_in_its_environment_is_in_nothing_that_people_see(bench, monkeypatch, caplog):
+    monkeypatch.setenv("BENCH_TOKEN", CANARY)
+    backend = bench.backend(pass_env=["BENCH_TOKEN"], env={"OTHER_API_KEY": f"{CANARY}-other"})
+    script = [
+        ["say", f"I have {CANARY}."],
+        ["ask", f"curl {CANARY}"],
+        ["errors", f"{CANARY} {CANARY}-other"],
+        ["exit", 3],
+    ]
+    boss = gr.Agent("boss", tools=[gr.backends.agent("coder", backend).as_tool()])
+    async with gr.open_runtime(agents=[boss, gr.backends.agent("coder", backend)]) as runtime:
+        run = await runtime.start("coder", json.dumps(script))
+        (ticket,) = await tickets_of(run, 1)
+        view = repr(ticket)
+        await run.decide(ticket.approve(by="ada"))
+        outcome = await run.result()
+        async with run.events() as events:
+            log = [str(event.payload) async for event in events]
+    assert isinstance(outcome, gr.Failed)
+    assert bench.effects == [f"curl {CANARY}"]
+    for text in (*log, view, outcome.message, caplog.text):
+        assert CANARY not in text
+
+
+def test_a_runtime_learns_the_secrets_of_agents_behind_tools_and_handoffs(tmp_path, monkeypatch):
+    monkeypatch.setenv("BENCH_TOKEN", CANARY)
+    coder = gr.backends.agent("coder", gr.backends.Claude(folder=tmp_path, pass_env=["BENCH_TOKEN", "ABSENT"]))
+    boss = gr.Agent("boss", tools=[coder.as_tool()])
+    lead = gr.Agent("lead", handoffs=[boss, coder])
+    assert set(secrets_of([lead])) == {CANARY}
+    assert list(secrets_of([gr.Agent("other")])) == []
+    assert CANARY not in repr(coder.tools)
