@@ -75,8 +75,8 @@ def with_nested(further: int) -> tuple[inp.Input, ...]:
         )
         for number in range(1, further + 1)
     ]
-    nested = [message for pair in calls for message in pair]
-    return (*OPENING, *nested, ENDING[0], _last(1))
+    messages = [message for pair in calls for message in pair]
+    return (*OPENING, *messages, ENDING[0], _last(1))
 
 
 def call_request(call_id: str) -> CallRequest:

@@ -141,7 +141,7 @@ class Program(Backend):
 
     def tool(self) -> Tool[..., Any]:
         """Return the tool whose calls let the program work."""
-        made = Tool.from_schema(
+        tool = Tool.from_schema(
             self._body,
             schema=_SCHEMA,
             name=self.name,
@@ -152,7 +152,7 @@ class Program(Backend):
             prepare=self.prepare,
         )
         values = (*(os.environ.get(name, "") for name in self.pass_env), *self._secret_values())
-        return attrs.evolve(made, secrets=tuple(value for value in values if value))
+        return attrs.evolve(tool, secrets=tuple(value for value in values if value))
 
     def _secret_values(self) -> Iterator[str]:
         """Yield the values of variables whose names say that they are secret."""

@@ -46,7 +46,7 @@ def shell_tool() -> Tool[..., Any]:
         removed_paths = sorted(await worktree.remove_withheld())
         place = worktree.path.joinpath(*parts_of(folder))
         program = ProgramCommand(argv=(*_JOINED, *_words(command)), folder=place, environment=environment())
-        output, end = Output(), None
+        output, end = ShellOutput(), None
         try:
             with trio.move_on_after(LIMIT):
                 end = await _run(ctx, program, output)
@@ -57,7 +57,7 @@ def shell_tool() -> Tool[..., Any]:
     return shell
 
 
-class Output:
+class ShellOutput:
     """The output of a program: all that came at first, and the end of what came later."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Output:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def __repr__(self) -> str:
-        return f"<Output: {self._size} bytes>"
+        return f"<ShellOutput: {self._size} bytes>"
 
     def add(self, data: bytes) -> str:
         """Keep bytes, and return their text for followers; none beyond `STREAMED`."""
@@ -87,7 +87,7 @@ class Output:
         return (self._head + middle + self._tail).decode("utf-8", "replace")
 
 
-async def _run(ctx: ToolContext[Any], command: ProgramCommand, output: Output) -> ProcessExit:
+async def _run(ctx: ToolContext[Any], command: ProgramCommand, output: ShellOutput) -> ProcessExit:
     async with open_program(command) as program:
         await program.close_input()
         while data := await program.receive():

@@ -186,25 +186,8 @@ export class RunModel {
     const key = `${kind} ${id}`;
     let item = this.messages.get(key);
     if (!item) this.messages.set(key, (item = this.add({ kind, id, text: "", at, live: true })));
-    if (callId) item.agent = this.#tool(callId); // the body of the call says this
+    if (callId) item.agent = this.calls.get(callId)?.tool ?? callId; // the body of the call says this
     return item;
-  }
-
-  #tool(callId) {
-    return this.calls.get(callId)?.tool ?? callId;
-  }
-
-  gateAllowed({ callId: id, plugin, note }, at) {
-    this.note("item.allowed", { plugin, tool: this.#tool(id) }, at, { icon: "check", detail: note });
-  }
-
-  planned({ callId: id, entries }, at) {
-    const detail = entries.map(({ text, status }) => `${text} (${status})`).join("\n");
-    this.note("item.plan", { tool: this.#tool(id) }, at, { icon: "dot", detail });
-  }
-
-  fileRead({ callId: id, path }, at) {
-    this.note("item.file", { tool: this.#tool(id), path }, at, { icon: "dot" });
   }
 
   #discard(key, reason) {
@@ -391,19 +374,6 @@ const HANDLERS = {
   "run.pause.requested": it.pauseAsked,
   "run.decision.refused"(payload, at) {
     this.note("item.refused", { code: payload.code }, at, { icon: "warn", tone: "bad", detail: payload.detail });
-  },
-  "run.gate.allowed": it.gateAllowed,
-  "run.plan.changed": it.planned,
-  "run.file.read": it.fileRead,
-  "runtime.unavailable"({ runtime, reason, hint }, at) {
-    const detail = [reason, hint].filter(Boolean).join(" ");
-    this.note("item.runtime.unavailable", { runtime }, at, { icon: "warn", tone: "bad", detail });
-  },
-  "runtime.timeout"({ runtime, which, seconds }, at) {
-    this.note(`item.runtime.${which}`, { runtime, seconds }, at, { icon: "warn", tone: "bad" });
-  },
-  "schema.validation_failed"({ source, line, rule, sample }, at) {
-    this.note("item.schema", { source, line, rule }, at, { icon: "warn", tone: "wait", detail: sample });
   },
   "run.gate.overruled"({ callId: id, plugin, verdict, by }, at) {
     const tool = this.calls.get(id)?.tool ?? id;

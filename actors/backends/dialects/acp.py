@@ -229,9 +229,9 @@ class ACPDialect(RPCDialect):
         kind = string(parts.get("kind")) or (known[0] if known else "other")
         before = known[1] if known else {}
         fields = {
-            name: value
-            for name, value in parts.items()
-            if value is not None and name != "sessionUpdate" and (value not in _EMPTY or name not in before)
+            name: parts[name]
+            for name in dict.fromkeys(("title", *parts))  # people read the title first
+            if name not in _STATE and parts.get(name) is not None and (parts[name] not in _EMPTY or name not in before)
         }
         self.note_call(call_id, kind if kind in _KINDS else "other", fields, asked=asked)
         tool, arguments, _ = self.call(call_id) or (kind, fields, asked)
@@ -297,12 +297,12 @@ class ACPDialect(RPCDialect):
         quota = mapping(mapping(mapping(result.get("_meta")).get("quota")).get("token_count"))
         if not usage and not quota:
             return
-        cached = count(usage.get("cachedReadTokens"))
+        cached_tokens = count(usage.get("cachedReadTokens"))
         self._tokens += Usage(
             requests=1,
-            input=count(usage.get("inputTokens")) + cached + count(quota.get("input_tokens")),
+            input=count(usage.get("inputTokens")) + cached_tokens + count(quota.get("input_tokens")),
             output=count(usage.get("outputTokens")) + count(quota.get("output_tokens")),
-            cached=cached,
+            cached=cached_tokens,
             reasoning=count(usage.get("thoughtTokens")),
         )
         yield UsageSeen(usage=self._tokens)
@@ -315,6 +315,8 @@ class ACPDialect(RPCDialect):
             yield MessageDone(text=self._text)
 
 
+_STATE: Final = frozenset(("sessionUpdate", "status"))
+"""Parts of a call that are no arguments."""
 _CANCELLED: Final[JSONObject] = {"outcome": {"outcome": "cancelled"}}
 
 
