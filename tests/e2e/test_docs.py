@@ -43,7 +43,6 @@ RUN = (
     "docs/coding-agents.md",
     "docs/evidence.md",
     "docs/workspaces.md",
-    "docs/coding-agents.md",
     "docs/testing.md",
     "docs/options.md",
     "docs/client.md",
