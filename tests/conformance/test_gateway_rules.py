@@ -160,6 +160,9 @@ async def test_nobody_makes_a_rule_for_runs_that_they_may_not_see() -> None:
         assert await runtime.rules() == []
         assert (await ann.decide("a", approval, remember=gr.ext.Always(scope="run"))).ok
         assert [rule.by for rule in await runtime.rules()] == ["ann"]
+        wrong: Any = {"scope": "run"}
+        with pytest.raises(gr.UsageError, match=r"give gr\.ext\.Always"):
+            await ann.decide("a", approval, remember=wrong)
 
 
 async def test_pages_of_rules_are_complete_and_refuse_what_is_no_cursor() -> None:
