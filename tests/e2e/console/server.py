@@ -200,6 +200,12 @@ class AskFirst(gr.Plugin):
         return gr.Suspend(message="May the program do that?", reason="tool_permission") if asks else None
 
 
+@gr.tool(effect="shell")
+async def shell(command: str) -> str:
+    """Run a command."""
+    return f"ran {command}"
+
+
 PAYER = gr.Agent(
     "payer",
     description="Pays orders back.",
@@ -219,6 +225,14 @@ AGENTS: tuple[gr.Agent[Any], ...] = (
         ),
     ),
     gr.Agent("coding", tools=[coder], model=ScriptedModel([call("coder", id="p1"), "Tested."]), plugins=[AskFirst()]),
+    gr.Agent(
+        "ruled",
+        tools=[shell],
+        model=ScriptedModel(
+            [call("shell", command=text) for text in ("make test", "make  test", "git push", "make b")] + ["Done."]
+        ),
+        plugins=[gr.ext.Permission()],
+    ),
     gr.Agent("support", tools=[look_up, refund], model=ScriptedModel(SUPPORT, chunk=7)),
     gr.Agent("echo", tools=[count], model=FunctionModel(echo, chunk=5)),
     gr.Agent(
