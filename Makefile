@@ -72,7 +72,7 @@ format: $(DEV_STAMP) ## write the code as ruff wants it
 quick: $(DEV_STAMP) ## the tests that are not marked slow, without coverage
 	$(PY) -m pytest -q --fast $(PYTEST_ARGS)
 
-judges: $(DEV_STAMP) ## install the npm packages that some tests of the gateway ask; without them those skip
+judges: $(DEV_STAMP) ## install the npm packages that some tests ask; without them those skip
 	@bash scripts/judges.sh
 
 chaos: $(DEV_STAMP) ## sweeps, and scenes on all stores in all modes, in full; `make test` samples both

@@ -164,8 +164,8 @@ class ToolError(GreenroomError):
     """Raise it in a tool: the model reads its text, and nothing else.
 
     Attributes:
-        run_code: If the tool's failures end the run (`on_error="raise"`): the code of the run's failure, a key of the
-            failure catalogue; None: tool_error.
+        run_code: The code of the call's failure, and of the run's if the tool's failures end the run
+            (`on_error="raise"`): a key of the failure catalogue; None: tool_error.
 
     Raises:
         UsageError: the code is unknown.
@@ -190,13 +190,15 @@ class PreparationError(GreenroomError):
             all.
 
     Raises:
-        UsageError: the code is not in the catalogue.
+        UsageError: the code is not in the catalogue, or the reason is not a word.
     """
 
     def __init__(self, code: str, message: str, *, reason: str = "") -> None:
         super().__init__(message)
         if code not in FAILURES:
             raise UsageError(f"PreparationError({code!r:.100}): {did_you_mean(code, FAILURES)}give a code of FAILURES")
+        if not isinstance(reason, str) or (reason and not reason.isidentifier()):
+            raise UsageError(f"PreparationError(reason={reason!r:.100}): give one word, such as 'missing', or ''")
         self.code, self.reason = code, reason
 
 

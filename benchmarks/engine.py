@@ -54,6 +54,41 @@ def play(agent: AgentSpec, messages: tuple[inp.Input, ...]) -> RunState:
     return state
 
 
+FURTHER = 10
+"""Calls beside the first one, of the model or of the body of the first one."""
+
+
+def with_calls(further: int) -> tuple[inp.Input, ...]:
+    """The inputs of a run whose model asks for this many calls more, each of which succeeds."""
+    requests = tuple(call_request(f"c{number}") for number in range(1, further + 2))
+    answer = ModelResponse(text=("let me see",), calls=requests, usage=USAGE)
+    ends = [inp.CallReturned(call_id=one.call_id, attempt=1, result="ok", shown="ok") for one in requests]
+    return (*OPENING[:2], inp.ModelAnswered(message_id="r.m1", response=answer), *ends, _last(len(ends)))
+
+
+def with_nested(further: int) -> tuple[inp.Input, ...]:
+    """The inputs of a run with one call, whose body makes this many nested calls, one after the other."""
+    calls = [
+        (
+            inp.NestedCalled(ask=number, parent="c1", attempt=1, tool="t", arguments={"path": "a/b", "n": number}),
+            inp.NestedEnded(call_id=f"c1.{number}", result="ok", shown="ok"),
+        )
+        for number in range(1, further + 1)
+    ]
+    messages = [message for pair in calls for message in pair]
+    return (*OPENING, *messages, ENDING[0], _last(1))
+
+
+def call_request(call_id: str) -> CallRequest:
+    """A call as the model asks for it."""
+    return CallRequest(call_id=call_id, tool="t", arguments={"path": "a/b", "n": 3})
+
+
+def _last(calls: int) -> inp.Input:
+    response = ModelResponse(text=("done",), usage=USAGE)
+    return inp.ModelAnswered(message_id=f"r.m{calls + 2}", response=response)
+
+
 def _case(key: str, act: Callable[[], object]) -> Case:
     """The median of five blocks, so that a first slow one does not count."""
 
@@ -81,12 +116,22 @@ BENCHMARK = Benchmark(
     cases={
         "tool": _case("tool", _play_out(spec("never"), (*OPENING, *ENDING))),
         "approval": _case("approval", _play_out(spec("always"), (*OPENING, *APPROVAL, *ENDING))),
+        "calls": _case("calls", _play_out(spec("never"), with_calls(FURTHER))),
+        "nested": _case("nested", _play_out(spec("never"), with_nested(FURTHER))),
         "plain": _case("plain", plain_python),
     },
-    derive=lambda values: {"per_plain": values["tool"] / values["plain"]},
+    derive=lambda values: {
+        "per_plain": values["tool"] / values["plain"],
+        "per_call": (values["calls"] - values["tool"]) / FURTHER,
+        "per_nested": (values["nested"] - values["tool"]) / FURTHER,
+        "nested_per_call": (values["nested"] - values["tool"]) / (values["calls"] - values["tool"]),
+    },
     figures=(
         Figure(key="tool", what="a run with one tool, 5 inputs", unit="us", digits=1),
         Figure(key="approval", what="a run with one tool and one approval, 6 inputs", unit="us", digits=1),
+        Figure(key="per_call", what="each further call of the model", unit="us", digits=1),
+        Figure(key="per_nested", what="each nested call of one body", unit="us", digits=1),
+        Figure(key="nested_per_call", what="a nested call, in further calls", unit="x", at_most=1.2, digits=2),
         Figure(key="plain", what="1,000 additions in a loop of plain Python", unit="us", digits=1),
         Figure(key="per_plain", what="the run with one tool, in such loops", unit="x", digits=1),
     ),

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Install the judges of the gateway that are not Python: other people's clients and rules, and the programs they need.
+# Install the judges that are not Python: other people's clients and rules, coding agents (1.1 GB, of which 0.4 GB are
+# loaded), and the programs they need.
 #
 #   scripts/judges.sh               the npm packages in tests/judges/*/ as their lock files say; needs node and npm
 #   scripts/judges.sh --programs    before that, from Debian's packages, each of the programs that is missing
@@ -83,6 +84,7 @@ install_packages() {
         npm ci --prefix "$folder" --no-audit --no-fund --ignore-scripts --loglevel=error </dev/null >/dev/null ||
             fail "npm ci failed in $folder"
     done
+    say "programs:" $(npm ls --prefix tests/judges/programs --depth 0 --parseable --long 2>/dev/null | sed -n 's/.*node_modules.*:\(.*\)/\1/p')
 }
 
 [ "${1:-}" = "--programs" ] && install_programs

@@ -7,7 +7,7 @@ from greenroom.actors.stores.postgres._schema import PG_MIGRATIONS
 
 PURPOSES: Final = {
     "about": "version of the schema, epoch of the logs, the server's identity",
-    "processes": "one row per open store: its beat and when that came, room and level",
+    "processes": "one row per open store: its beat and when that came, room, level, and workspaces with their places",
     "agents": "which process has which agents",
     "queues": "limits and pauses; a row appears with the first run of a queue",
     "threads": "one row per thread, which orders its runs",
@@ -24,6 +24,7 @@ PURPOSES: Final = {
     "members": "facts of deleted runs whose messages are left in a thread",
     "garbage": "deleted runs whose rows in other tables are still to be deleted",
     "watches": "which process follows runs of others (unlogged: lost in a crash of the server, and written again)",
+    "stored_values": "values beside the runs, such as remembered rules",
 }
 """Table -> its purpose."""
 

@@ -1,4 +1,4 @@
-"""The extension points: the ports Model, Store and Surroundings, and the three ports of which a store consists."""
+"""The extension points: the ports Model, Store, Surroundings and ValueStore, and the three parts of a store."""
 
 from .claims import Claims
 from .model import CallDelta, Model, ModelDelta, ModelEvent, ReasoningDelta, TextDelta, UsageReport
@@ -6,6 +6,7 @@ from .notifier import Notifier
 from .run_store import Pruned, RunStore, StoreStatistics
 from .store import Store
 from .surroundings import Surroundings
+from .values import ValueStore
 
 __all__ = [
     "CallDelta",
@@ -22,4 +23,5 @@ __all__ = [
     "Surroundings",
     "TextDelta",
     "UsageReport",
+    "ValueStore",
 ]

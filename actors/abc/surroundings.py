@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from ..contract.preparation import Preparation
 from ..contract.rows import RunInfo
@@ -57,10 +57,19 @@ class Surroundings(abc.ABC):
         """
         return
 
+    async def expire(self, is_busy: Callable[[str], Awaitable[bool]]) -> object:
+        """Remove what old runs have left; called when a runtime opens, and each hour.
+
+        Args:
+            is_busy: Says whether a run of the thread with this id is not done. What the runs of such a thread need has
+                to stay.
+        """
+        return None
+
     @abc.abstractmethod
     def of(self, info: RunInfo) -> object:
         """Return the workspace of a prepared run for its tools, gates and hooks."""
 
     @abc.abstractmethod
-    def roots(self, info: RunInfo) -> Sequence[str]:
-        """Return absolute paths that events and ticket views of the run must not show; known before `prepare`."""
+    def roots(self) -> Sequence[str]:
+        """Return absolute paths that events, ticket views and errors must not show; called after `open`."""

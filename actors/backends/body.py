@@ -116,7 +116,7 @@ class Conversation:
             if self.narration.usage is not None:
                 self._ctx.spend(self.narration.usage)
             if end is None:
-                await self.stop()
+                await self.stop()  # noqa: ASYNC102 - bounded inside
         for pid in self._survivors:
             await self.narration.report(Notice(kind="warning", text=f"its process {pid} could not be ended"))
         verdict = self._dialect.ended(end)
@@ -247,6 +247,8 @@ class Conversation:
                 answer = await call()
             except ToolError as error:
                 answer = NestedAnswer(call_id="", text=str(error))
+        # a call that was withdrawn because the body is stopped stays open, so that `stop` answers the program
+        await trio.lowlevel.checkpoint_if_cancelled()
         if answer is None:
             return  # withdrawn by the program, and so was the nested call
         data = self._dialect.answer(item.ask_id, _reply(item, answer))
@@ -262,6 +264,7 @@ class Conversation:
         answer: AskAnswer | None = None
         with scope, self._clocks.waiting():
             answer = await self._decision(item)
+        await trio.lowlevel.checkpoint_if_cancelled()  # as in `_ask`
         if answer is not None:
             data = self._dialect.answer(item.ask_id, answer)
             del self._asks[item.ask_id]

@@ -24,6 +24,7 @@ from ..tools.context import ToolContext
 from ..tools.definition import Tool
 from ..tools.preparing import PreparationContext
 from ..workspaces.errors import OutsideWorkspace, WorkspaceTooLarge
+from ..workspaces.tools.reports import propose
 from ..workspaces.worktree import Worktree
 from .backend import Backend
 from .body import Job, work
@@ -140,7 +141,7 @@ class Program(Backend):
 
     def tool(self) -> Tool[..., Any]:
         """Return the tool whose calls let the program work."""
-        made = Tool.from_schema(
+        tool = Tool.from_schema(
             self._body,
             schema=_SCHEMA,
             name=self.name,
@@ -151,7 +152,7 @@ class Program(Backend):
             prepare=self.prepare,
         )
         values = (*(os.environ.get(name, "") for name in self.pass_env), *self._secret_values())
-        return attrs.evolve(made, secrets=tuple(value for value in values if value))
+        return attrs.evolve(tool, secrets=tuple(value for value in values if value))
 
     def _secret_values(self) -> Iterator[str]:
         """Yield the values of variables whose names say that they are secret."""
@@ -236,7 +237,7 @@ class Program(Backend):
         facts = {"name": self.name, "folder": str(folder), "session": session}
         exchange = {"asked": shortened(arguments["prompt"], RECAP_LIMIT), "answered": shortened(answer, RECAP_LIMIT)}
         ctx.state.set(SESSION, {**facts, **exchange})
-        proposal = await worktree.propose() if worktree is not None else None
+        proposal = await propose(ctx) if worktree is not None else None
         return {"text": answer, "proposal": None if proposal is None else proposal.id}
 
     async def _work(self, ctx: ToolContext[Any], prompt: Prompt) -> tuple[ProgramVerdict, str]:

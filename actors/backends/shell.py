@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Sequence
 from typing import Any, Final
 
 import trio
@@ -23,6 +24,8 @@ SHOWN: Final = 64 * 1024
 """Bytes of the output that the model reads: half of them from the beginning, half from the end."""
 STREAMED: Final = 1024 * 1024
 """Bytes of the output that followers of the run see."""
+_NAMED: Final = 20
+"""Removed files that an answer names."""
 # One stream, so that people and models read errors where they occurred.
 _JOINED: Final = ("/bin/sh", "-c", 'exec "$@" 2>&1', "sh")
 
@@ -40,20 +43,21 @@ def shell_tool() -> Tool[..., Any]:
         worktree = worktree_of(ctx)
         if not await worktree.files.has_folder(folder):
             raise OutsideWorkspace(folder)
+        removed_paths = sorted(await worktree.remove_withheld())
         place = worktree.path.joinpath(*parts_of(folder))
         program = ProgramCommand(argv=(*_JOINED, *_words(command)), folder=place, environment=environment())
-        output, end = Printed(), None
+        output, end = ShellOutput(), None
         try:
             with trio.move_on_after(LIMIT):
                 end = await _run(ctx, program, output)
         except ProgramNotStarted as error:
             raise ToolError(str(error)) from error
-        return f"{_ended(end)}\n{output.shown()}".rstrip()
+        return f"{_removed(removed_paths)}{_ended(end)}\n{output.shown()}".rstrip()
 
     return shell
 
 
-class Printed:
+class ShellOutput:
     """The output of a program: all that came at first, and the end of what came later."""
 
     def __init__(self) -> None:
@@ -61,7 +65,7 @@ class Printed:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def __repr__(self) -> str:
-        return f"<Printed: {self._size} bytes>"
+        return f"<ShellOutput: {self._size} bytes>"
 
     def add(self, data: bytes) -> str:
         """Keep bytes, and return their text for followers; none beyond `STREAMED`."""
@@ -83,7 +87,7 @@ class Printed:
         return (self._head + middle + self._tail).decode("utf-8", "replace")
 
 
-async def _run(ctx: ToolContext[Any], command: ProgramCommand, output: Printed) -> ProcessExit:
+async def _run(ctx: ToolContext[Any], command: ProgramCommand, output: ShellOutput) -> ProcessExit:
     async with open_program(command) as program:
         await program.close_input()
         while data := await program.receive():
@@ -108,6 +112,12 @@ def _words(command: str | list[str]) -> tuple[str, ...]:
     if not is_usable:
         raise ToolError("the command has a NUL character, which no program can get")
     return words
+
+
+def _removed(paths: Sequence[str]) -> str:
+    """Say what was removed before the start, because the settings of some programs make them run code."""
+    more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+    return f"[removed, no run may have such files: {', '.join(paths[:_NAMED])}{more}]\n" if paths else ""
 
 
 def _ended(end: ProcessExit | None) -> str:

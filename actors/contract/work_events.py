@@ -1,8 +1,8 @@
 """Events of the work of a body: what it notes, and what it publishes. One payload class per type.
 
-Notes are what a program says that does the work of a call; `NOTES` has their types. The engine fills in `call_id` and
-writes the event; it reads nothing in it. Paths are relative to the workspace of the run; `<outside>/name` is a file
-elsewhere.
+Notes are what a program says that does the work of a call; `NOTES` has their types. The engine fills in `call_id`, and
+`approval_id` with the ticket whose decision let the call run, and writes the event; it reads nothing in it. Paths are
+relative to the workspace of the run; `<outside>/name` is a file elsewhere.
 """
 
 from __future__ import annotations
@@ -26,6 +26,38 @@ class WorkspaceFileRead(Payload, frozen=True, kw_only=True):
     read_at: str
     bytes: int | None = None
     lines: int | None = None
+
+
+class DiffReady(Payload, frozen=True, kw_only=True):
+    """A worktree has changes that can be proposed: the difference of the commits `base` and `target`.
+
+    Each of `files` has `path`, `change` (added, modified, deleted, renamed), `added` and `removed` (lines), and where
+    they apply `fromPath`, `mode`, `binary`. `summary` counts all of them; `truncated`: `files` does not name all.
+    `leftOut` names what the worktree has and the proposal has not, each with `path` and `reason`.
+    """
+
+    proposal: str
+    base: str
+    target: str
+    files: Annotated[tuple[JSONObject, ...], FOREIGN_TEXT]
+    summary: Annotated[str, FOREIGN_TEXT]
+    truncated: bool = False
+    left_out: Annotated[tuple[JSONObject, ...], FOREIGN_TEXT] = ()
+    artifact: str | None = None
+
+
+class PatchMoved(Payload, frozen=True, kw_only=True):
+    """A proposal has another status: proposed, applied, partly_applied, conflicted, or discarded (it can be no more).
+
+    `files` are paths: all of the proposal, or those that were applied; at most 200. `conflicts`: the paths that people
+    have changed meanwhile in another way. `approvalId` is the ticket whose approval let it be applied.
+    """
+
+    proposal: str
+    files: Annotated[tuple[str, ...], FOREIGN_TEXT]
+    status: Literal["proposed", "applied", "partly_applied", "conflicted", "discarded"]
+    approval_id: str | None = None
+    conflicts: Annotated[tuple[str, ...], FOREIGN_TEXT] = ()
 
 
 class PlanChanged(Payload, frozen=True, kw_only=True):
@@ -71,6 +103,11 @@ class ValidationFailed(Payload, frozen=True, kw_only=True):
 NOTES: Final[Mapping[str, type[Payload]]] = {
     "run.degraded": ev.RunDegraded,
     "run.file.read": WorkspaceFileRead,
+    "run.diff.ready": DiffReady,
+    "run.patch.proposed": PatchMoved,
+    "run.patch.applied": PatchMoved,
+    "run.patch.conflicted": PatchMoved,
+    "run.patch.discarded": PatchMoved,
     "run.plan.changed": PlanChanged,
     "runtime.unavailable": RuntimeUnavailable,
     "runtime.timeout": RuntimeTimeout,

@@ -12,10 +12,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from ..contract.artifacts import MAX_ARTIFACTS, MAX_TOTAL, Artifact, artifact_id
-from ..contract.calls import CallPosition
 from ..contract.work_events import ArtifactReady, PreviewReady
 from .body_inputs import PublishAsked
 from .effects import AnswerBody
+from .reports import living_body
 from .state import StepBuilder
 
 GONE: Final = "The run does not wait for this call any more: it can publish nothing."
@@ -27,21 +27,19 @@ OF_A_TASK: Final = (
 
 def publish_asked(builder: StepBuilder, message: PublishAsked) -> None:
     """Publish an artifact of a body, or refuse it. The answer is the artifact, once it is durable."""
-    if message.call_id in builder.tasks:
-        builder.do(AnswerBody(ask=message.ask, fault=OF_A_TASK, durable=False))
-        return
-    call, artifact = builder.calls.get(message.call_id), message.artifact
-    if call is None or call.at is not CallPosition.BODY or call.attempts != message.attempt:
-        builder.do(AnswerBody(ask=message.ask, fault=GONE, durable=False))
+    call, artifact = living_body(builder, message.call_id, message.attempt), message.artifact
+    if call is None:
+        fault = OF_A_TASK if message.call_id in builder.tasks else GONE
+        builder.do(AnswerBody(ask=message.ask, fault=fault, durable=False))
         return
     facts = replace(artifact, call_id=call.call_id, data=None)
     earlier = next((one for one in call.artifacts if replace(one, artifact_id="") == facts), None)
     if earlier is not None:
         builder.do(AnswerBody(ask=message.ask, value=earlier))
         return
-    fault = no_room(builder, artifact)
-    if fault is not None:
-        builder.do(AnswerBody(ask=message.ask, fault=fault, durable=False))
+    excess = no_room(builder, artifact)
+    if excess is not None:
+        builder.do(AnswerBody(ask=message.ask, fault=excess, durable=False))
         return
     name = artifact_id(builder.info.run_id, builder.row.last_sequence + len(builder.events) + 1)
     new = builder.publish(replace(artifact, artifact_id=name, call_id=call.call_id))

@@ -144,7 +144,6 @@ class BodyNoted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         call_id, attempt: the body.
         type: a key of `NOTES`.
         payload: the fields of the event, as JSON, without the call's id.
-        parts: images and files that belong to the event, with their bytes, which join the thread.
         ask: number of the request, for its answer.
     """
 
@@ -152,7 +151,6 @@ class BodyNoted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     attempt: int
     type: str
     payload: JSONObject
-    parts: tuple[Part, ...] = ()
     ask: int = 0
 
 

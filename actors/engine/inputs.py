@@ -78,6 +78,8 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         doubts: (reason, sentence) of what is doubtful.
         code: The code of the failure that ends the run; None: the run can work.
         text: The failure, for people.
+        runtime: The tool that could not be prepared, or "workspace".
+        reason: One word about the failure; "" if the code says all.
         error_id: of a failure of user code: the id of its log line.
     """
 
@@ -85,6 +87,8 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     doubts: tuple[tuple[str, str], ...] = ()
     code: str | None = None
     text: str = ""
+    runtime: str = ""
+    reason: str = ""
     error_id: str | None = None
 
 

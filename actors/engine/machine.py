@@ -136,18 +136,6 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
             model_failed(builder, message)
         case ModelCut():
             model_cut(builder, message)
-        case CancelUnowned() | DeadlinePassed() | BodyOverran() | WorkStopped() | FailUnrecoverable():
-            _owner_said(builder, message)
-        case _ as never:
-            assert_never(never)
-    return builder.build()
-
-
-def _owner_said(
-    builder: StepBuilder, message: CancelUnowned | DeadlinePassed | BodyOverran | WorkStopped | FailUnrecoverable
-) -> None:
-    """Handle the inputs with which the owner ends the run, or says what has ended."""
-    match message:
         case CancelUnowned():
             cancel_unowned(builder, message.items)
         case DeadlinePassed():
@@ -160,6 +148,7 @@ def _owner_said(
             abandon(builder, message.detail)
         case _ as never:
             assert_never(never)
+    return builder.build()
 
 
 def _body_said(builder: StepBuilder, message: FromBody) -> None:

@@ -12,6 +12,7 @@ from ..contract import events as ev
 from ..contract.lifecycle import PLANNED, Stage
 from ..contract.phases import ADMISSION, RunPosition
 from ..contract.plain import JSONObject
+from ..contract.work_events import RuntimeUnavailable
 from ..state.snapshot import StateSnapshot
 from .effects import Prepare
 from .inputs import Admit, Prepared
@@ -56,8 +57,14 @@ def prepared(builder: StepBuilder, message: Prepared) -> None:
         builder.emit("run.degraded", ev.RunDegraded(reason=reason, detail=detail))
     if message.code is None:
         _start(builder, message.facts or None)
-    else:
-        fail(builder, message.code, message.text, error_id=message.error_id)
+        return
+    if message.code == "runtime_unavailable":
+        lack = RuntimeUnavailable(
+            code=message.code, runtime=message.runtime, reason=message.reason or message.code, hint=message.text
+        )
+        builder.emit("runtime.unavailable", lack)
+    reason = f"{message.reason}: " if message.reason else ""
+    fail(builder, message.code, f"{reason}{message.text}", error_id=message.error_id)
 
 
 def _start(builder: StepBuilder, facts: JSONObject | None = None) -> None:

@@ -20,6 +20,7 @@ import msgspec
 
 from ..contract import events as ev
 from ..contract.calls import CallPosition
+from ..contract.casing import camel
 from ..contract.excerpt import LargeText, is_large
 from ..contract.ids import body_message_id
 from ..contract.rows import CallRow
@@ -88,10 +89,9 @@ def _spoke(builder: StepBuilder, call: CallRow, report: BodySpoke) -> None:
 
 def _noted(builder: StepBuilder, call: CallRow, report: BodyNoted) -> None:
     kind = NOTES[report.type]
-    own = {"callId": call.call_id} if "call_id" in kind.__struct_fields__ else {}
+    facts = {"call_id": call.call_id, "approval_id": None if call.decision is None else call.decision.target}
+    own = {camel(name): value for name, value in facts.items() if name in kind.__struct_fields__}
     builder.emit(report.type, msgspec.convert({**report.payload, **own}, kind))
-    if report.parts:
-        builder.bring(report.parts)
 
 
 def discard_spoken(builder: StepBuilder, call: CallRow, why: str = BODY_ENDED) -> CallRow:

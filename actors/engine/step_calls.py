@@ -210,7 +210,8 @@ class StepCalls(Mapping[str, CallRow]):
             self.applying |= bit
         if call.parent is not None:
             self.nested |= bit
-        self._concurrency = None
+        else:
+            self._concurrency = None
 
     def joined(self, spec: AgentSpec) -> AgentSpec:
         """Return the spec of the agent with the offered tools of these calls; made once for a step."""

@@ -71,8 +71,13 @@ def startable(calls: StepCalls, mode: ExecutionMode, tools: Mapping[str, ToolSpe
 def startable_now(builder: StepBuilder) -> tuple[CallRow, ...]:
     """Return the allowed calls that may start now. A nested call waits for no other: its body runs already."""
     calls, spec = builder.calls, builder.spec
-    ready = startable(calls, builder.mode, spec.tools, spec.max_bodies)
-    return (*ready, *calls.each(calls.nested & calls.marked(_ALLOWED.mark))) if calls.nested else ready
+    if not calls.nested:
+        return startable(calls, builder.mode, spec.tools, spec.max_bodies)
+    allowed_calls = calls.marked(_ALLOWED.mark)
+    waits_for_none = allowed_calls & calls.nested
+    if waits_for_none == allowed_calls:
+        return tuple(calls.each(waits_for_none))
+    return (*startable(calls, builder.mode, spec.tools, spec.max_bodies), *calls.each(waits_for_none))
 
 
 def unblocked(calls: StepCalls, among: int, mode: ExecutionMode, *, alone: bool) -> int:

@@ -246,7 +246,9 @@ class AccountFold:
         self._change_call(payload, status=payload["status"], code=payload.get("code"), ended_at=at)
 
     def _gate_allowed(self, payload: Mapping[str, Any], at: str) -> None:
-        self._append_to_call(payload, "allowed", f"{payload['plugin']}: {payload['note']}")
+        call, text = self._calls.get(payload["callId"]), f"{payload['plugin']}: {payload['note']}"
+        if call is not None and text not in call.allowed:  # a gate that is asked again says the same again
+            self._change_call(payload, allowed=(*call.allowed, text))
 
     def _gate_overruled(self, payload: Mapping[str, Any], at: str) -> None:
         self._append_to_call(payload, "overruled", f"{payload['plugin']}: {payload['verdict']}")
@@ -305,6 +307,15 @@ class AccountFold:
         detail = payload.get("detail")
         self._note("restrictions", payload["reason"] + (f": {_short(detail)}" if detail else ""))
 
+    def _program_missing(self, payload: Mapping[str, Any], at: str) -> None:
+        self._note("restrictions", f"{payload['code']}: {payload['runtime']}: {_short(payload['reason'])}")
+
+    def _program_silent(self, payload: Mapping[str, Any], at: str) -> None:
+        self._note("restrictions", f"{payload['runtime']}: no word for {payload['seconds']:g} s ({payload['which']})")
+
+    def _program_unread(self, payload: Mapping[str, Any], at: str) -> None:
+        self._note("restrictions", f"{payload['source']}: line {payload['line']} breaks the rule {payload['rule']}")
+
     def _artifact(self, payload: Mapping[str, Any], at: str) -> None:
         self._note("artifacts", {**payload, "at": at})
 
@@ -332,6 +343,9 @@ _HANDLERS: Final[Mapping[str, Callable[[AccountFold, Mapping[str, Any], str], No
     "run.pause.requested": AccountFold._pause,
     "run.input.received": AccountFold._input,
     "run.degraded": AccountFold._degraded,
+    "runtime.unavailable": AccountFold._program_missing,
+    "runtime.timeout": AccountFold._program_silent,
+    "schema.validation_failed": AccountFold._program_unread,
     "run.artifact.ready": AccountFold._artifact,
     "run.preview.ready": AccountFold._artifact,
     "run.diff.ready": AccountFold._proposal,

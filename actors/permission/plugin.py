@@ -114,11 +114,11 @@ class Permission(Plugin):
             holders = [f"run:{ctx.run_id}", f"thread:{ctx.thread_id}"]
             if isinstance(ctx.workspace, Worktree):
                 holders.append(f"workspace:{ctx.workspace.name}")
-            remembered = await self._memory.remembered(holders)
-            judgement = self.explain(ctx.call, remembered, workspace=ctx.workspace)
+            rules = await self._memory.remembered(holders)
+            judgement = self.explain(ctx.call, rules, workspace=ctx.workspace)
         match judgement.verdict:
             case "allow":
-                return Allow()
+                return Allow(note=_permit(judgement))
             case "deny":
                 return Deny(_refusal(judgement))
             case "ask":
@@ -147,6 +147,14 @@ _PATHS_SHOWN: Final = 20
 """Most paths among the parameters of a ticket."""
 _RULES_SHOWN: Final = 5
 """Most rules among the parameters of a ticket."""
+
+
+def _permit(judgement: Judgement) -> str:
+    """Return what lets the call pass: a remembered rule, the rules that allow it, or the default."""
+    if judgement.remembered is not None:
+        return f"remembered: {judgement.remembered}"
+    rules = [f"{match.layer}: {match.rule}" for match in judgement.deciding[:_RULES_SHOWN]]
+    return "; ".join(rules) or f"default: {judgement.default}"
 
 
 def _refusal(judgement: Judgement) -> str:

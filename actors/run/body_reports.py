@@ -7,7 +7,6 @@ writes. Usage is counted here, and joins the run with the end of the attempt.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -16,7 +15,6 @@ from msgspec.structs import replace
 from ..contract.casing import camel
 from ..contract.codec import normalise
 from ..contract.messages import Usage
-from ..contract.parts import Attachment, fault_of_parts
 from ..contract.plain import JSONObject
 from ..contract.sizes import VALUE_LIMIT, too_large
 from ..contract.work_events import NOTES
@@ -104,25 +102,19 @@ class BodyReports:
 
     # --- notes and the memo ------------------------------------------------------------------------------------------
 
-    async def note(self, kind: str, /, *, attachments: Sequence[Attachment] = (), **fields: object) -> None:
+    async def note(self, kind: str, /, **fields: object) -> None:
         """Note an event of the run; returns when the event is durable.
 
         Args:
             kind: A key of `NOTES`, such as "run.plan.changed".
-            attachments: Images and files that belong to the event; their bytes are stored with the thread.
             fields: The fields of the event, without the call's id.
 
         Raises:
             ToolError: the kind is unknown, a field is missing, unknown or of a wrong type, the fields have more than
-                64 KiB, an attachment is invalid or too large, or the report is refused.
+                64 KiB, or the report is refused.
         """
         payload = note_payload(kind, fields)
-        parts = tuple(attachment.part for attachment in attachments)
-        if parts and (fault := fault_of_parts(parts)) is not None:
-            raise ToolError(f"note({kind!r}): {fault}")
-        await self._ask(
-            BodyNoted(call_id=self._call_id, attempt=self._attempt, type=kind, payload=payload, parts=parts)
-        )
+        await self._ask(BodyNoted(call_id=self._call_id, attempt=self._attempt, type=kind, payload=payload))
 
     async def save(self, memo: object) -> None:
         """Keep a memo for the next attempt, in place of the one before; returns when the memo is durable.

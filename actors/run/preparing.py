@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import msgspec
@@ -96,19 +96,22 @@ class Preparing:
                 text = f"it returned {type(value).__name__}; return gr.Preparation(...) or None"
                 return self._bug(name, TypeError(text))
             case Raised(PreparationError() as error):
-                reason = f"{error.reason}: " if error.reason else ""
-                return Prepared(code=error.code, text=text_of(f"{reason}{message_of(error)}"))
+                return self._fault(name, error.code, message_of(error), reason=text_of(error.reason))
             case Raised(error):
                 return self._bug(name, error)
             case Late():
-                text = f"timeout: {_named(name)} was not prepared {outcome}"
-                return Prepared(code="runtime_unavailable", text=text)
+                text = f"{_named(name)} was not prepared {outcome}"
+                return self._fault(name, "runtime_unavailable", text, reason="timeout")
 
     def _bug(self, name: str, error: BaseException) -> Prepared:
         run_id, code = self.run.info.run_id, "tool_error" if name else "internal_error"
         log_id, what = error_id(run_id, f"prepare:{name}"), f"{_named(name)} of run {run_id} could not be prepared"
         self.run.log.bug(TOOL if name else RUN, what, error, error_id=log_id, code=code)
-        return Prepared(code=code, text=text_of(f"{_named(name)}: {failure_text(error)}"), error_id=log_id)
+        return self._fault(name, code, f"{_named(name)}: {failure_text(error)}", error_id=log_id)
+
+    @staticmethod
+    def _fault(name: str, code: str, text: str, **more: Any) -> Prepared:
+        return Prepared(code=code, text=text_of(text), runtime=name or "workspace", **more)
 
 
 def _named(name: str) -> str:

@@ -379,8 +379,10 @@ class RunActor:
             return False
         if line.held or line.dead is not None:
             return False
-        late = line.info.deadline is not None and line.info.deadline <= self.services.clock.now()  # it needs no agent
-        return late or self.agent is not None or self.services.agents.get(line.info.agent) is not None
+        if line.info.deadline is not None and line.info.deadline <= self.services.clock.now():
+            return True  # an end needs neither agent nor place
+        agents = self.services.agents
+        return agents.has_place(line.info) and (self.agent or agents.get(line.info.agent)) is not None
 
     async def _claim(self) -> Claim | None:
         """Return a new claim; None if there is nothing left to work on, or another process has the run.

@@ -186,7 +186,8 @@ class RunCommands:
     async def _wake(self, run_id: str, command: Command, rules: RuntimeJudge) -> None:
         """Wake the owners of a ticket whose tool has changed: they ask again. A mirror is of a run below.
 
-        A process without the agent cannot own the run: a command of the kind wake gets the run an owner elsewhere.
+        A process without the agent or the place cannot own the run: a command of the kind wake gets the run an owner
+        elsewhere.
         """
         target, store = "" if command.decision is None else command.decision.target, self._services.store
         with suppress(StoreUnavailable, StoreDown):  # the refusal is true; the next one wakes the run
@@ -196,7 +197,9 @@ class RunCommands:
                 if ticket is None or ticket.child_run_id is None:
                     break
                 run_id, target = ticket.child_run_id, ticket.child_ticket_id or ""
-            if rules.absent and self._elsewhere.known:
+            outline = await store.outline(run_id)
+            is_away = outline is not None and not self._agents.has_place(outline.info)
+            if (rules.absent or is_away) and (self._elsewhere.known or await self._elsewhere.read()):
                 wake = Command(command_id=self.new_id(), kind="wake", by=LOCAL, posted_at=self._services.clock.now())
                 await store.post(run_id, wake, rules)
 

@@ -49,6 +49,7 @@ from ..services.wakeup_timer import ALARM
 from ..store_events import Report
 from ..stores.memory.store import MemoryStore
 from ..stores.sqlite.store import SQLiteStore
+from .cleaning import CLEANING
 from .owners import GRACE, WORKPLACE
 from .part_exits import STORE, PartExits, part_spec
 from .parts import RuntimeParts, assemble
@@ -176,8 +177,10 @@ async def open_runtime(
     _need_trio()
     _check_options(max_running, max_depth, drain=drain, store_patience=store_patience, passivate_after=passivate_after)
     table, real_store = _by_key(agents), make_store(store, patience=store_patience)
-    secret_values = (*_values(secrets), *filter(searchable, (*real_store.secrets, *secrets_of(table.values()))))
-    places, exits = await places_of(workspaces), PartExits(ErrorLog(Redactor(secret_values)))
+    places, roots = await places_of(workspaces), () if workspaces is None else workspaces.roots()
+    found_values = (*real_store.secrets, *roots, *secrets_of(table.values()))
+    secret_values = (*_values(secrets), *filter(searchable, found_values))
+    exits = PartExits(ErrorLog(Redactor(secret_values)))
     try:
         async with open_supervisor(
             name="runtime", on_exit=exits.note_exit, on_restart=exits.note_restart, tracebacks=False
@@ -294,6 +297,7 @@ async def _begin_parts(supervisor: Supervisor, parts: RuntimeParts, exits: PartE
         (CLOCK, services.clock_watch.body),
         (WORK, parts.taker.body),
         *([] if parts.moved is None else [(MOVED, parts.moved.body)]),
+        *([] if parts.cleaning is None else [(CLEANING, parts.cleaning.body)]),
         (WORKPLACE, parts.owners.body),  # the last one, so that runs are stopped before the parts that they use
     ):
         await _begin(supervisor, part_spec(name, body, shutdown=GRACE + SLACK))

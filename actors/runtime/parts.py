@@ -29,6 +29,7 @@ from ..services.services import Directory, Services
 from ..services.stream_redaction import StreamRedactor
 from ..services.wakeup_timer import SPREAD, WakeupTimer
 from .child_runs import ChildRuns
+from .cleaning import Cleaning
 from .commands import RunCommands
 from .handle import Run
 from .owners import RunOwners
@@ -64,6 +65,7 @@ class RuntimeParts:
         placing: chooses the places of new runs.
         taker: takes up the runs that need an owner. Waiting runs are woken by a command or by the wakeup timer.
         moved: The reader of runs that other processes move; None in a store that is not shared.
+        cleaning: Removes what old runs have left in workspaces; None in a runtime without workspaces.
         handle: (run id, thread id) -> the address of a run.
     """
 
@@ -79,6 +81,7 @@ class RuntimeParts:
     placing: Placing
     taker: WorkTaker
     moved: MovedRuns | None
+    cleaning: Cleaning | None
     handle: Callable[[str, str], Run[object]]
 
     def close(self) -> None:
@@ -184,5 +187,6 @@ def assemble(
     return RuntimeParts(
         services=services, registry=registry, owners=owners, agents=table, reports=reports, reader=reader,
         commands=commands, elsewhere=elsewhere, starter=starter, taker=taker, moved=moved_runs,
+        cleaning=None if surroundings is None else Cleaning(surroundings, reader, log),
         handle=handle, placing=Placing(table, reader, elsewhere),
     )  # fmt: skip

@@ -315,8 +315,8 @@ class Runtime:
             new = replace(new, info=replace(new.info, has_deps=True))
         with parts.services.signals.looking():
             new = inheriting(new, await self.store.state_at(run_id, step))
-            whole_record = record.row.counters.artifacts and await self.store.load(run_id, calls="all")
-            new = with_artifacts(new, whole_record.calls if whole_record else (), step)
+            whole = await self.store.load(run_id, calls="all") if record.row.counters.artifacts else None
+            new = with_artifacts(new, () if whole is None else whole.calls, step)
         return await parts.starter.begin(new, here, deps)
 
     @checks_options

@@ -3,7 +3,11 @@
     async with open_fault_server(reply("Hello"), reply(status=429, headers={"retry-after": "2"})) as server:
         model = OpenAIChat("small", base_url=server.base_url("chat"), api_key="none")
 
-The path of a request tells its format. A request without a reply is answered with status 400.
+The path of a request tells its format. A request without a reply is answered with status 400. A program that asks in
+its own order, or asks for a title beside its work, is served by a function of the request:
+
+    async with open_fault_server(answer=lambda request: reply("A title" if not request.body.get("tools") else "Done.")):
+        ...
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from itertools import chain, repeat
@@ -147,6 +151,7 @@ class FaultServer:
 
     Attributes:
         replies: still to be given, in order.
+        answer: gives the reply to a request, in place of `replies`.
         port: on 127.0.0.1.
         requests: received so far, in order.
         connections: open now.
@@ -156,6 +161,7 @@ class FaultServer:
     """
 
     replies: list[FaultReply]
+    answer: Callable[[ReceivedRequest], FaultReply] | None = None
     port: int = 0
     requests: list[ReceivedRequest] = attrs.field(factory=list)
     connections: int = 0
@@ -193,11 +199,16 @@ class FaultServer:
             while isinstance(data := await _next(wire, stream), h11.Data):
                 body += data.data
             record = self._note(request, body, stream)
-            fault = self.replies.pop(0) if self.replies else FaultReply(status=400, message="there is no reply left")
-            await self._answer(wire, record, fault)
+            await self._answer(wire, record, self._reply(record))
             if wire.our_state is not h11.DONE or wire.their_state is not h11.DONE:
                 return
             wire.start_next_cycle()
+
+    def _reply(self, record: ReceivedRequest) -> FaultReply:
+        if self.answer is not None:
+            fault = self.answer(record)
+            return _checked(fault, f"open_fault_server(answer=): the function has returned {shown(fault)}")
+        return self.replies.pop(0) if self.replies else FaultReply(status=400, message="there is no reply left")
 
     def _note(self, request: h11.Request, body: bytes, stream: trio.SocketStream) -> ReceivedRequest:
         path = request.target.decode()
@@ -210,7 +221,7 @@ class FaultServer:
 
     async def _answer(self, wire: h11.Connection, record: ReceivedRequest, fault: FaultReply) -> None:
         send = partial(_send, wire, record.stream)
-        if fault.status != 200 or record.format is None:
+        if fault.status != 200 or (record.format is None and fault.body is None):
             error = (record.format or next(iter(FORMATS.values()))).error(fault.status, fault.code, fault.message)
             body = fault.body if fault.body is not None else json.dumps(error).encode()
             length = {"content-type": "application/json", "content-length": str(len(body))}
@@ -222,7 +233,7 @@ class FaultServer:
             headers["content-length"] = str(len(fault.body))
         await send(h11.Response(status_code=200, headers=[*headers.items()]))
         sent_bytes = 0
-        events = _events(record.format, fault)
+        events = _events(record.format, fault) if record.format is not None else [fault.body or b""]
         for event in chain(events, repeat(events[-1])) if fault.endless else events:
             rest = event if fault.cut is None else event[: fault.cut - sent_bytes]
             sent_bytes += len(rest)
@@ -267,19 +278,32 @@ async def _send(wire: h11.Connection, stream: trio.SocketStream, *events: h11.Ev
         await stream.send_all(wire.send(event) or b"")
 
 
+def _checked(value: object, where: str) -> FaultReply:
+    if not isinstance(value, FaultReply):
+        raise UsageError(f"{where}: give replies, as reply('a text')")
+    return value
+
+
 @asynccontextmanager
-async def open_fault_server(*replies: FaultReply) -> AsyncIterator[FaultServer]:
+async def open_fault_server(
+    *replies: FaultReply, answer: Callable[[ReceivedRequest], FaultReply] | None = None
+) -> AsyncIterator[FaultServer]:
     """Open a service that gives these replies in order, until the block ends.
 
     The service listens on a free port of 127.0.0.1, in real time: sockets and a virtual clock do not fit together.
 
+    Args:
+        *replies: The replies, one for each request.
+        answer: A function of the request that returns its reply, in place of `replies`. The service calls the function
+            once for each request, also for a path of no format (`request.format` is None), where a reply has a `body`
+            or another status than 200. What the function raises ends the block.
+
     Raises:
-        UsageError: one of them is no reply.
+        UsageError: A value, or what `answer` returns, is not a reply; replies and `answer` are both given.
     """
-    for fault in replies:
-        if not isinstance(fault, FaultReply):
-            raise UsageError(f"open_fault_server({shown(fault)}): give replies, as reply('a text')")
-    server = FaultServer(list(replies))
+    if answer is not None and (replies or not callable(answer)):
+        raise UsageError("open_fault_server: give replies, or answer= as a function of the request")
+    server = FaultServer([_checked(fault, f"open_fault_server({shown(fault)})") for fault in replies], answer)
     async with trio.open_nursery() as nursery:
         listeners = await nursery.start(partial(trio.serve_tcp, server.serve, 0, host="127.0.0.1"))
         server.port = listeners[0].socket.getsockname()[1]

@@ -44,6 +44,7 @@ _FIXED: Final[Mapping[str, str]] = {
     "on_conflict": "a child run has a state of its own",
     "output_guardrails": "no body returns a result; the function `extract` can judge it",
     "background": "a background task cannot wait for decisions; the child run is a run of its own already",
+    "prepare": "the child run prepares itself, with the tools of its agent",
 }
 """Options of a tool that an agent's tool does not have, and why."""
 _NAME_LIMIT: Final = 64

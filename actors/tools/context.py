@@ -6,24 +6,23 @@ body are then dropped.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 import attrs
 import trio
 
-from ..contract.artifacts import Artifact, ArtifactKind, without_bytes
+from ..contract.artifacts import Artifact, ArtifactKind
 from ..contract.decisions import Decision, Suspend
-from ..contract.facts import NestedAnswer
 from ..contract.ids import idempotency_key
 from ..contract.messages import Message, Usage
-from ..contract.parts import Attachment
 from ..contract.plain import JSONObject
 from ..contract.tasks import TaskView
 from ..errors import ToolError, UsageError
 from ..state.access import WritableState, check_state
 from ..state.values import copied_decision
+from . import by_hand
 from .artifacts import artifact_of, read_whole
 
 if TYPE_CHECKING:
@@ -34,37 +33,6 @@ else:
     from typing import TypeVar
 
     Deps = TypeVar("Deps")
-
-
-class CallNested(Protocol):
-    """Makes a nested call; see `ToolContext.call_nested`."""
-
-    async def __call__(
-        self, tool: str, arguments: JSONObject, *, effect: str = "read", editable: bool = False, seen: bool = False
-    ) -> NestedAnswer:
-        """Return when the start of the call is durable, or when the call has ended without work."""
-
-
-class EndNested(Protocol):
-    """Reports the end of a nested call; see `ToolContext.end_nested`."""
-
-    def __call__(
-        self, call_id: str, result: object = None, *, text: str | None = None, code: str | None = None
-    ) -> None:
-        """Report the result, or the code of a failure."""
-
-
-class Reports(Protocol):
-    """Reports what a program says and does that works for the call; see `ToolContext.reports`."""
-
-    async def say(self, text: str = "", *, reasoning: str = "") -> None:
-        """Stream more of the message that the program is saying."""
-
-    async def complete(self, text: str) -> None:
-        """Complete that message: `text` is all of it."""
-
-    async def note(self, kind: str, /, *, attachments: Sequence[Attachment] = (), **fields: object) -> None:
-        """Note an event, such as "run.plan.changed" with its `entries`."""
 
 
 class Spawnable(Protocol):
@@ -79,107 +47,10 @@ class Spawnable(Protocol):
         """Whether each call of the tool becomes a task."""
 
 
-class _NoReports:
-    """The reports of a context that was made by hand."""
-
-    async def say(self, text: str = "", *, reasoning: str = "") -> None: ...
-
-    async def complete(self, text: str) -> None: ...
-
-    async def note(self, kind: str, /, *, attachments: Sequence[Attachment] = (), **fields: object) -> None: ...
-
-
-async def _nobody_hears_progress(fraction: float, text: str) -> None: ...
-
-
-async def _nobody_hears_output(text: str) -> None: ...
-
-
-def _deaf_progress(fraction: float, text: str) -> None: ...
-
-
-def _deaf_output(text: str) -> None: ...
-
-
-async def _keep_no_memo(memo: object) -> None: ...
-
-
-def _forget_memo(memo: object) -> None: ...
-
-
-def _count_nothing(usage: Usage, model: str) -> None: ...
-
-
-def _carry_on() -> None: ...
-
-
-async def _no_thread() -> tuple[Message, ...]:
-    return ()
-
-
-def _alone(what: str) -> UsageError:
-    return UsageError(
-        f"{what}: a context that was made by hand runs no tasks; give it start_task=, stop_task=, see_tasks="
-    )
-
-
-def _nobody() -> UsageError:
-    return UsageError("a context that was made by hand asks nobody; give it ask_people=")
-
-
-async def _ask_nobody(suspend: Suspend) -> Decision:
-    raise _nobody()
-
-
-def _ask_none(suspend: Suspend) -> Decision:
-    raise _nobody()
-
-
-async def _call_nothing(
-    tool: str, arguments: JSONObject, *, effect: str = "read", editable: bool = False, seen: bool = False
-) -> NestedAnswer:
-    raise UsageError(f"nested call {tool!r}: a context that was made by hand makes none; give it call_nested=")
-
-
-def _end_nothing(call_id: str, result: object = None, *, text: str | None = None, code: str | None = None) -> None: ...
-
-
 def _question(suspend: object) -> Suspend:
     if not isinstance(suspend, Suspend):
         raise UsageError(f"ask({suspend!r:.100}): give a gr.Suspend(message=...), not {type(suspend).__name__}")
     return suspend
-
-
-async def _publish_nowhere(artifact: Artifact) -> Artifact:
-    return without_bytes(artifact)
-
-
-def _publish_nothing(artifact: Artifact) -> Artifact:
-    return without_bytes(artifact)
-
-
-async def _start_nothing(tool: str, arguments: JSONObject) -> str:
-    raise _alone(f"spawn({tool!r})")
-
-
-async def _stop_nothing(task_id: str) -> bool:
-    raise _alone(f"cancel_task({task_id!r})")
-
-
-async def _see_nothing() -> tuple[TaskView, ...]:
-    raise _alone("tasks()")
-
-
-def _start_none(tool: str, arguments: JSONObject) -> str:
-    raise _alone(f"spawn({tool!r})")
-
-
-def _stop_none(task_id: str) -> bool:
-    raise _alone(f"cancel_task({task_id!r})")
-
-
-def _see_none() -> tuple[TaskView, ...]:
-    raise _alone("tasks()")
 
 
 def _named(tool: Spawnable | str) -> str:
@@ -216,7 +87,7 @@ class _ContextBase(Generic[Deps]):
     state: WritableState = attrs.field(factory=WritableState, validator=check_state)
     workspace: Any = attrs.field(default=None)
     memo: Any = None
-    count_usage: Callable[[Usage, str], None] = attrs.field(default=_count_nothing, repr=False)
+    count_usage: Callable[[Usage, str], None] = attrs.field(default=by_hand.count_nothing, repr=False)
 
     def spend(self, usage: Usage, model: str = "") -> None:
         """Add what a model has used that this body has asked itself. The usage joins that of the run, and its budget.
@@ -266,18 +137,20 @@ class ToolContext(_ContextBase[Deps]):
             concurrent. See `BodyPort` for errors and cancellation.
     """
 
-    report_progress: Callable[[float, str], Awaitable[None]] = attrs.field(default=_nobody_hears_progress, repr=False)
-    report_output: Callable[[str], Awaitable[None]] = attrs.field(default=_nobody_hears_output, repr=False)
-    start_task: Callable[[str, JSONObject], Awaitable[str]] = attrs.field(default=_start_nothing, repr=False)
-    stop_task: Callable[[str], Awaitable[bool]] = attrs.field(default=_stop_nothing, repr=False)
-    see_tasks: Callable[[], Awaitable[tuple[TaskView, ...]]] = attrs.field(default=_see_nothing, repr=False)
-    ask_people: Callable[[Suspend], Awaitable[Decision]] = attrs.field(default=_ask_nobody, repr=False)
-    publish: Callable[[Artifact], Awaitable[Artifact]] = attrs.field(default=_publish_nowhere, repr=False)
-    read_messages: Callable[[], Awaitable[tuple[Message, ...]]] = attrs.field(default=_no_thread, repr=False)
-    call_nested: CallNested = attrs.field(default=_call_nothing, repr=False)
-    end_nested: EndNested = attrs.field(default=_end_nothing, repr=False)
-    reports: Reports = attrs.field(factory=_NoReports, repr=False)
-    save_memo: Callable[[object], Awaitable[None]] = attrs.field(default=_keep_no_memo, repr=False)
+    report_progress: Callable[[float, str], Awaitable[None]] = attrs.field(
+        default=by_hand.nobody_hears_progress, repr=False
+    )
+    report_output: Callable[[str], Awaitable[None]] = attrs.field(default=by_hand.nobody_hears_output, repr=False)
+    start_task: Callable[[str, JSONObject], Awaitable[str]] = attrs.field(default=by_hand.start_nothing, repr=False)
+    stop_task: Callable[[str], Awaitable[bool]] = attrs.field(default=by_hand.stop_nothing, repr=False)
+    see_tasks: Callable[[], Awaitable[tuple[TaskView, ...]]] = attrs.field(default=by_hand.see_nothing, repr=False)
+    ask_people: Callable[[Suspend], Awaitable[Decision]] = attrs.field(default=by_hand.ask_nobody, repr=False)
+    publish: Callable[[Artifact], Awaitable[Artifact]] = attrs.field(default=by_hand.publish_nowhere, repr=False)
+    read_messages: Callable[[], Awaitable[tuple[Message, ...]]] = attrs.field(default=by_hand.no_thread, repr=False)
+    call_nested: by_hand.CallNested = attrs.field(default=by_hand.call_nothing, repr=False)
+    end_nested: by_hand.EndNested = attrs.field(default=by_hand.end_nothing, repr=False)
+    reports: by_hand.Reports = attrs.field(factory=by_hand.NoReports, repr=False)
+    save_memo: Callable[[object], Awaitable[None]] = attrs.field(default=by_hand.keep_no_memo, repr=False)
 
     async def progress(self, fraction: float, text: str = "") -> None:
         """Report the progress of the body. Reports may be merged; the newest one wins. A checkpoint.
@@ -469,15 +342,15 @@ class SyncToolContext(_ContextBase[Deps]):
             count_usage, read_messages: set by the runtime.
     """
 
-    report_progress: Callable[[float, str], None] = attrs.field(default=_deaf_progress, repr=False)
-    report_output: Callable[[str], None] = attrs.field(default=_deaf_output, repr=False)
-    heed: Callable[[], None] = attrs.field(default=_carry_on, repr=False)
-    start_task: Callable[[str, JSONObject], str] = attrs.field(default=_start_none, repr=False)
-    stop_task: Callable[[str], bool] = attrs.field(default=_stop_none, repr=False)
-    see_tasks: Callable[[], tuple[TaskView, ...]] = attrs.field(default=_see_none, repr=False)
-    ask_people: Callable[[Suspend], Decision] = attrs.field(default=_ask_none, repr=False)
-    save_memo: Callable[[object], None] = attrs.field(default=_forget_memo, repr=False)
-    publish: Callable[[Artifact], Artifact] = attrs.field(default=_publish_nothing, repr=False)
+    report_progress: Callable[[float, str], None] = attrs.field(default=by_hand.deaf_progress, repr=False)
+    report_output: Callable[[str], None] = attrs.field(default=by_hand.deaf_output, repr=False)
+    heed: Callable[[], None] = attrs.field(default=by_hand.carry_on, repr=False)
+    start_task: Callable[[str, JSONObject], str] = attrs.field(default=by_hand.start_none, repr=False)
+    stop_task: Callable[[str], bool] = attrs.field(default=by_hand.stop_none, repr=False)
+    see_tasks: Callable[[], tuple[TaskView, ...]] = attrs.field(default=by_hand.see_none, repr=False)
+    ask_people: Callable[[Suspend], Decision] = attrs.field(default=by_hand.ask_none, repr=False)
+    save_memo: Callable[[object], None] = attrs.field(default=by_hand.forget_memo, repr=False)
+    publish: Callable[[Artifact], Artifact] = attrs.field(default=by_hand.publish_nothing, repr=False)
     read_messages: Callable[[], tuple[Message, ...]] = attrs.field(default=tuple, repr=False)
 
     def progress(self, fraction: float, text: str = "") -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 import trio
@@ -29,21 +29,19 @@ from .threads import ThreadBody, ThreadResult, run_body
 TEXT_LIMIT: Final = 2_000
 """Most characters of an unexpected exception that a model reads: enough to act on, too little to fill its context."""
 
-FailureCode = Literal["tool_error", "tool_timeout", "invalid_arguments"]
-
 
 class ToolFailed(GreenroomError):
     """A call has failed. `str(error)` is for the model, without a traceback; `__cause__` is the body's exception.
 
     Attributes:
-        code: tool_error, tool_timeout or invalid_arguments.
+        code: tool_error, tool_timeout, invalid_arguments, or the `run_code` of the body's `ToolError`.
         fatal: the tool declares that this failure ends the run (`on_error` or `on_timeout` is "raise").
         run_code: The code of the run's failure then; None: tool_error.
     """
 
-    def __init__(self, text: str, *, code: FailureCode, fatal: bool, run_code: str | None = None) -> None:
+    def __init__(self, text: str, *, code: str, fatal: bool, run_code: str | None = None) -> None:
         super().__init__(text)
-        self.code: FailureCode = code
+        self.code = code
         self.fatal = fatal
         self.run_code = run_code
 
@@ -183,7 +181,7 @@ def _settle(tool: Tool[..., object], error: BaseException) -> Suspend:
         return error
     codes = (leaf.run_code for leaf in leaves(error) if isinstance(leaf, ToolError))
     run_code, fatal = next(filter(None, codes), None), tool.on_error == "raise"
-    raise ToolFailed(shown_text(error), code="tool_error", fatal=fatal, run_code=run_code) from error
+    raise ToolFailed(shown_text(error), code=run_code or "tool_error", fatal=fatal, run_code=run_code) from error
 
 
 def shown_text(error: BaseException) -> str:

@@ -42,9 +42,7 @@ async def apply(
     request = request_of(proposal, paths)
     if request in record.results:
         return record.results[request]
-    open_proposal = record.proposals.get(proposal)
-    if open_proposal is None:
-        raise UnknownProposal(f"no proposal {proposal!r:.80} is open in this thread; propose the changes again")
+    open_proposal = find_open(record, proposal)
     if paths is not None:
         open_proposal = attrs.evolve(open_proposal, target=await part_of(shadow, open_proposal, paths))
     moved: tuple[str, ...] = ()
@@ -52,13 +50,25 @@ async def apply(
         current = await shadow.of_folder(parent=open_proposal.base, tracked=await _paths(shadow, open_proposal))
         merged, conflicts = await merge(shadow, current.commit, open_proposal.target)
         if conflicts:
-            result = ApplyResult(proposal=proposal, status="conflicted", conflicts=conflicts)
+            others = record.others(proposal)
+            result = ApplyResult(proposal=proposal, status="conflicted", conflicts=conflicts, discarded=others)
             await _hand_back(shadow, thread, record.with_result(request, result), current.commit)
             return result
         moved = await _replace(shadow, thread, current.commit, merged, (request, proposal, open_proposal.target))
         if not moved:
             return _ended(thread, request)
     return ApplyResult(proposal=proposal, status="conflicted", conflicts=moved)
+
+
+def find_open(record: WorktreeRecord, proposal: str) -> OpenProposal:
+    """Return a proposal that can be applied.
+
+    Raises:
+        UnknownProposal: no proposal of this id can be applied.
+    """
+    if proposal not in record.proposals:
+        raise UnknownProposal(f"no proposal {proposal!r:.80} is open in this thread; propose the changes again")
+    return record.proposals[proposal]
 
 
 async def recover(shadow: Shadow) -> None:
@@ -121,7 +131,8 @@ def _perform(shadow: Shadow, journal: Journal, contents: Contents, *, again: boo
     record = thread.load()
     if record is not None and not moved:
         files = tuple(one.path for one in journal.replacements)
-        result = ApplyResult(proposal=journal.proposal, status="applied", files=files)
+        others = record.others(journal.proposal)
+        result = ApplyResult(proposal=journal.proposal, status="applied", files=files, discarded=others)
         record = attrs.evolve(record.with_base(journal.base), used=now())
         thread.save(record.with_result(journal.request, result))
     os.sync()  # the files are durable before the journal goes

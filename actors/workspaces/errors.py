@@ -18,6 +18,9 @@ class WorkspaceError(ToolError):
     code: ClassVar[str] = "runtime_unavailable"
     reason: str = ""
 
+    def __init__(self, text: str) -> None:
+        super().__init__(text, run_code=self.code)
+
 
 class OutsideWorkspace(WorkspaceError):
     """A path leads to nothing that a run may use. The text is the same for a missing and for a forbidden file."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import attrs
@@ -78,6 +78,19 @@ async def changed_files(shadow: Shadow, base: str, target: str) -> list[ChangedF
     return await trio.to_thread.run_sync(parse_difference, output)
 
 
+def check_paths(files: Iterable[ChangedFile], paths: Iterable[str]) -> dict[str, ChangedFile]:
+    """Return the files of a difference by path.
+
+    Raises:
+        UnknownProposal: the difference has no file of such a path.
+    """
+    by_path = {file.path: file for file in files}
+    for path in paths:
+        if path not in by_path:
+            raise UnknownProposal(f"the proposal changes no file {path!r:.300}; it changes {', '.join(by_path):.1000}")
+    return by_path
+
+
 async def keep(shadow: Shadow, thread: ThreadFolder, commit: str) -> None:
     """Keep a commit for as long as the thread's worktree: the clean-up of the shadow repository passes it over."""
     await shadow.git.run("update-ref", f"refs/greenroom/{thread.folder.name}/{commit}", commit)
@@ -89,10 +102,7 @@ async def part_of(shadow: Shadow, proposal: OpenProposal, paths: tuple[str, ...]
     Raises:
         UnknownProposal: the proposal changes no file of such a path.
     """
-    files = {file.path: file for file in await changed_files(shadow, proposal.base, proposal.target)}
-    for path in paths:
-        if path not in files:
-            raise UnknownProposal(f"the proposal changes no file {path!r:.300}; it changes {', '.join(files):.1000}")
+    files = check_paths(await changed_files(shadow, proposal.base, proposal.target), paths)
     names = {name for path in paths for name in (path, files[path].from_path)}
     lines = [
         f"{one.new.mode} {one.new.digest}\t{one.path}\0" if one.new else f"0 {'0' * 40}\t{one.path}\0"

@@ -44,12 +44,14 @@ class ApplyResult:
             conflict markers.
         files: The paths that were replaced.
         conflicts: The paths that a person has changed meanwhile in another way.
+        discarded: The other proposals of the thread, which had the same base and can be applied no more.
     """
 
     proposal: str
     status: Literal["applied", "conflicted"]
     files: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
+    discarded: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -93,6 +95,10 @@ class WorktreeRecord:
     def with_base(self, base: str, *, move: Move | None = None) -> WorktreeRecord:
         """Return the record with another base. Proposals from the former one can no longer be applied."""
         return attrs.evolve(self, base=base, proposals={}, move=move)
+
+    def others(self, proposal: str) -> tuple[str, ...]:
+        """Return the ids of the other proposals."""
+        return tuple(name for name in self.proposals if name != proposal)
 
     def with_result(self, request: str, result: ApplyResult) -> WorktreeRecord:
         """Return the record with the result of a request, of the newest 64."""

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from .records import ThreadFolder, now
+from .records import ThreadFolder, WorktreeRecord, now
 from .shadow import Shadow
 
 KEPT_FOR: Final = 7 * 24 * 3_600.0
@@ -16,19 +16,27 @@ KEPT_BYTES: Final = 5 * 1024**3
 """Bytes of the worktrees of a workspace; beyond them the oldest are removed."""
 
 
-def remove_idle(shadow: Shadow, busy: frozenset[str], age: float, most: int) -> list[tuple[str, str]]:
-    """Remove folders of threads; return their (key, thread id)."""
-    idle, size, removed = list[tuple[float, ThreadFolder, str]](), 0, list[tuple[str, str]]()
+def idle_threads(shadow: Shadow, age: float, most: int) -> list[tuple[ThreadFolder, WorktreeRecord]]:
+    """Return the threads whose worktrees may go: not used for `age` seconds, and the oldest beyond `most` bytes."""
+    records = list[tuple[ThreadFolder, WorktreeRecord]]()
     for folder in (shadow.state / "threads").iterdir():
         record = ThreadFolder(folder).load()
-        if record is not None and record.thread_id not in busy:
-            idle.append((record.used, ThreadFolder(folder), record.thread_id))
-    for used, thread, thread_id in sorted(idle, key=lambda one: one[0], reverse=True):
+        if record is not None:
+            records.append((ThreadFolder(folder), record))
+    size, idle = 0, list[tuple[ThreadFolder, WorktreeRecord]]()
+    for thread, record in sorted(records, key=lambda one: one[1].used, reverse=True):
         size += _size(thread.folder)
-        if size > most or used < now() - age:
-            shutil.rmtree(thread.folder, ignore_errors=True)
-            removed.append((thread.folder.name, thread_id))
-    return removed
+        if size > most or record.used < now() - age:
+            idle.append((thread, record))
+    return idle
+
+
+def remove_unused(thread: ThreadFolder, record: WorktreeRecord) -> bool:
+    """Remove the folder of a thread, unless it was used since the record was read; the caller holds the lock."""
+    if thread.load() != record:
+        return False
+    shutil.rmtree(thread.folder, ignore_errors=True)
+    return True
 
 
 def _size(folder: Path) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -26,7 +26,7 @@ from .errors import OutsideWorkspace, StepFilesGone, WorkspaceError
 from .git import Git
 from .paths import replace_text
 from .records import ThreadFolder, key_of, locked
-from .retention import KEPT_BYTES, KEPT_FOR, forget, remove_idle
+from .retention import KEPT_BYTES, KEPT_FOR, forget, idle_threads, remove_unused
 from .shadow import Shadow
 from .withheld import withhold
 from .workspace import Workspace
@@ -46,6 +46,7 @@ class Workspaces(Surroundings):
 
     place: str
     _shadows: dict[str, Shadow]
+    _roots: tuple[str, ...]
     _redact: Callable[[str], str]
 
     def __repr__(self) -> str:
@@ -97,9 +98,8 @@ class Workspaces(Surroundings):
             return None
 
     @override
-    def roots(self, info: RunInfo) -> Sequence[str]:
-        worktree = self.of(info)
-        return () if worktree is None else worktree.roots
+    def roots(self) -> Sequence[str]:
+        return [*self._roots, *(str(shadow.root) for shadow in self._shadows.values())]
 
     async def worktree(self, where: str, thread_id: str, *, at: str | None = None) -> Worktree:
         """Return the worktree of a thread, ready for a run: begun, or with what is pending.
@@ -133,13 +133,14 @@ class Workspaces(Surroundings):
         thread = ThreadFolder(shadow.state / "threads" / key_of(thread_id))
         return Worktree(shadow, thread, where, thread_id, inside, self._redact)
 
+    @override
     async def expire(
-        self, busy: Collection[str] = (), *, age: float = KEPT_FOR, most: int = KEPT_BYTES
+        self, is_busy: Callable[[str], Awaitable[bool]], *, age: float = KEPT_FOR, most: int = KEPT_BYTES
     ) -> tuple[str, ...]:
         """Remove worktrees that were not used for `age` seconds, and the oldest beyond `most` bytes per workspace.
 
         Args:
-            busy: Threads with an open run or proposal; theirs stay.
+            is_busy: Says whether a thread has a run that is not done; the worktree of such a thread stays.
             age: Seconds.
             most: Bytes.
 
@@ -148,11 +149,13 @@ class Workspaces(Surroundings):
         """
         gone = list[str]()
         for shadow in self._shadows.values():
-            async with locked(shadow.state / "lock"):
-                removed = await trio.to_thread.run_sync(remove_idle, shadow, frozenset(busy), age, most)
-                for key, _ in removed:
-                    await forget(shadow, key)
-                gone += [thread_id for _, thread_id in removed]
+            for thread, record in await trio.to_thread.run_sync(idle_threads, shadow, age, most):
+                if await is_busy(record.thread_id):
+                    continue
+                async with locked(shadow.state / "lock"):
+                    if await trio.to_thread.run_sync(remove_unused, thread, record):
+                        await forget(shadow, thread.folder.name)
+                        gone.append(record.thread_id)
         return tuple(gone)
 
 
@@ -171,8 +174,8 @@ async def open_workspaces(
         OutsideWorkspace: a folder is missing, or no folder.
     """
     place = await trio.to_thread.run_sync(_resolved_state, Path(state))
-    shadows = dict[str, Shadow]()
-    for workspace in workspaces:
+    shadows, named = dict[str, Shadow](), tuple(workspaces)
+    for workspace in named:
         if workspace.name in shadows:
             raise UsageError(f"two workspaces have the name {workspace.name!r}; give each its own")
         root, folder = await trio.to_thread.run_sync(_resolved, workspace, place)
@@ -182,10 +185,12 @@ async def open_workspaces(
             git=Git(program="git", folder=folder / "shadow.git"),
             withheld=withhold(workspace.withhold, trusted=workspace.trusted),
             rules=workspace.rules,
+            trusted=workspace.trusted,
             copied=tuple(parts_of(path) for path in workspace.copy),
         )
     name = await trio.to_thread.run_sync(_place, place)
-    return Workspaces(name, shadows, redact or partial(_redacted, Redactor()))
+    roots = (str(place), *(str(workspace.folder.expanduser()) for workspace in named))
+    return Workspaces(name, shadows, roots, redact or partial(_redacted, Redactor()))
 
 
 def _redacted(redactor: Redactor, text: str) -> str:
@@ -203,6 +208,7 @@ def _facts(worktree: Worktree, state: WorktreeState) -> JSONObject:
         "withheld": [one.path for one in state.withheld[:MOST_NAMED]],
         "removed": list(state.removed[:MOST_NAMED]),
         "copied": list(worktree.copied),
+        "trusted": worktree.trusted,
     }
 
 

@@ -43,6 +43,7 @@ class Shadow:
         git: Runs in the shadow repository.
         withheld: The patterns.
         rules: The rules about calls of runs that work in the folder; None for none.
+        trusted: The settings of coding agents in the folder are not withheld.
         copied: Paths of folders that are ignored, and copied all the same.
         lent: What the user's repository lends.
         kept: The newest (run, step) of each thread's folder whose files are kept; see `checkpoints`.
@@ -53,6 +54,7 @@ class Shadow:
     git: Git
     withheld: Withheld
     rules: tuple[WorkspaceRule, ...] | None = None
+    trusted: bool = False
     copied: tuple[Parts, ...] = ()
     lent: Lent | None = None
     kept: dict[str, tuple[str, int]] = attrs.field(factory=dict)

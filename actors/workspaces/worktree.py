@@ -10,13 +10,13 @@ from pathlib import Path
 import attrs
 import trio
 
-from .apply import apply, recover
+from .apply import apply, find_open, recover
 from .checkpoints import END, find_step, has_step, keep_step
 from .errors import OutsideWorkspace, StepFilesGone, WorkspaceError
 from .files import Files
 from .paths import Parts
-from .proposals import Proposal, keep, propose
-from .records import ApplyResult, Move, ThreadFolder, WorktreeRecord, locked, now
+from .proposals import Proposal, changed_files, check_paths, keep, propose
+from .records import ApplyResult, Move, ThreadFolder, WorktreeRecord, locked, now, request_of
 from .shadow import Shadow, finish_move, make_tree, move_tree, remove_withheld
 from .snapshots import commit_of
 from .walk import LeftOut
@@ -90,9 +90,9 @@ class Worktree:
         return tuple("/".join(parts) for parts in self._shadow.copied)
 
     @property
-    def roots(self) -> tuple[str, ...]:
-        """Absolute paths that say where the folder and its worktree are."""
-        return str(self._shadow.root), str(self._thread.tree)
+    def trusted(self) -> bool:
+        """The settings of coding agents in the folder are not withheld."""
+        return self._shadow.trusted
 
     @property
     def files(self) -> Files:
@@ -160,6 +160,19 @@ class Worktree:
         async with self._locked() as record:
             return await propose(self._shadow, self._thread, _begun(record), self._redact)
 
+    async def check_proposal(self, proposal: str, paths: Sequence[str] | None = None) -> None:
+        """Check that a proposal, or some of its files, can be applied, or was applied: before people are asked.
+
+        Raises:
+            UnknownProposal: no proposal of this id is open, or it has no such path.
+        """
+        record = _begun(await trio.to_thread.run_sync(self._thread.load))
+        if request_of(proposal, None if paths is None else tuple(paths)) in record.results:
+            return
+        opened = find_open(record, proposal)
+        if paths is not None:
+            check_paths(await changed_files(self._shadow, opened.base, opened.target), paths)
+
     async def apply(self, proposal: str, paths: Sequence[str] | None = None) -> ApplyResult:
         """Bring a proposal into the folder of the user, or some of its files: all or nothing.
 
@@ -191,7 +204,8 @@ class Worktree:
     async def reset(self) -> None:
         """Drop all that is pending: the worktree gets the files of the folder of now. What is ignored stays."""
         async with self._locked() as record:
-            await self._follow(_begun(record))
+            present = await self._shadow.of_tree(self._thread, _begun(record).base)
+            await self._follow(_begun(record), present.tree)
 
     @asynccontextmanager
     async def _locked(self) -> AsyncIterator[WorktreeRecord | None]:
@@ -229,7 +243,7 @@ class Worktree:
             await trio.to_thread.run_sync(thread.save, attrs.evolve(record, used=now()))
             pending, base, commit, files = True, record.base, present.commit, present.files
         else:
-            pending, (base, files) = False, await self._follow(record)
+            pending, (base, files) = False, await self._follow(record, present.tree)
             commit = await commit_of(shadow.git, f"{base}^{{tree}}", base)
         return WorktreeState(base=base, commit=commit, pending=pending, files=files, removed=tuple(removed))
 
@@ -251,13 +265,15 @@ class Worktree:
         record = await finish_move(self._shadow, thread, _begun(await trio.to_thread.run_sync(thread.load)))
         return (await self._shadow.of_tree(thread, record.base)).commit
 
-    async def _follow(self, record: WorktreeRecord) -> tuple[str, int]:
-        """Give the worktree the files of the folder of now; return the new base and the number of files."""
+    async def _follow(self, record: WorktreeRecord, present: str) -> tuple[str, int]:
+        """Give the worktree the files of the folder of now; return the new base and the number of files.
+
+        `present`: the tree that it has.
+        """
         shadow, thread = self._shadow, self._thread
         current = await shadow.of_folder(parent=shadow.lent.commit if shadow.lent else None)
-        present = await shadow.of_tree(thread, record.base)
         await keep(shadow, thread, current.commit)
-        move = Move(old=present.tree, new=current.tree)
+        move = Move(old=present, new=current.tree)
         await move_tree(shadow, thread, record, base=current.commit, move=move)
         return current.commit, current.files
 

@@ -119,6 +119,7 @@ def test_every_place_of_user_data_in_events_is_among_them() -> None:
     assert {field for kind in HOLDERS for field in foreign(CATALOGUE[kind])} == {
         "arguments",
         "detail",
+        "metadata",
         "output",
         "parameters",
         "response_schema",

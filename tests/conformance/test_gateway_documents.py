@@ -36,6 +36,11 @@ async def count(ctx: gr.ToolContext) -> int:
 
 
 @gr.tool
+async def note(ctx: gr.ToolContext) -> str:
+    return (await ctx.artifact("note.md", "# Note", media_type="text/markdown")).artifact_id
+
+
+@gr.tool
 async def stuck() -> str:
     await trio.sleep_forever()
     return "never"
@@ -43,12 +48,12 @@ async def stuck() -> str:
 
 def agents():
     steps = [
-        [think("hm"), text("Let me see."), call("count", id="c1")],
+        [think("hm"), text("Let me see."), call("count", id="c1"), call("note", id="c3")],
         call("refund", order="7", cents=5, id="c2"),
         "ok",
     ]
     return [
-        agent(*steps, key="clerk", tools=[refund, count], description="Pays back."),
+        agent(*steps, key="clerk", tools=[refund, count, note], description="Pays back."),
         agent("done", key="quick"),
         agent(call("stuck", id="c1"), key="stuck", tools=[stuck]),
     ]
@@ -92,6 +97,11 @@ async def play_runs(play, runtime):
     assert late.status == 409
     assert (await play("POST", f"{at}/commands", body={"type": "send", "text": "more"})).status == 409
     assert (await play("POST", f"{at}/commands", body={"type": "cancel", "mode": "now"})).status in (202, 409)
+    (artifact,) = (await play("GET", at)).json()["artifacts"]
+    bytes_of = f"{at}/artifacts/{artifact['artifactId']}"
+    tag = (await play("GET", bytes_of)).headers["etag"]
+    assert (await play("GET", bytes_of, headers={"if-none-match": tag})).status == 304
+    assert (await play("GET", f"{at}/artifacts/none.a1")).status == 404
     account = (await play("GET", f"{at}/evidence")).json()
     assert ticket["ticketId"] in {one["ticketId"] for call in account["calls"] for one in call["tickets"]}
     page = (await play("GET", f"{at}/events?after=2&limit=1000")).json()
@@ -163,7 +173,7 @@ async def test_every_route_answers_as_the_document_says(tmp_path):
                 assert (await play("GET", target)).status == 200
             known = (await play("GET", "/v1/agents")).json()["agents"]
             digests = [runtime.agents["clerk"].spec.digest]
-            facts = {"description": "Pays back.", "tools": ["refund", "count"], "digests": digests}
+            facts = {"description": "Pays back.", "tools": ["refund", "count", "note"], "digests": digests}
             assert known[0] == {"key": "clerk", "here": True, **facts}
             assert (await play("GET", "/v1/queues")).json() == {"queues": []}
             limited = (await play("POST", "/v1/queues/mails", body={"maxRunning": 2, "paused": False})).json()

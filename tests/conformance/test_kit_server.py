@@ -2,6 +2,7 @@
 
 import math
 
+import httpx
 import pytest
 import trio
 
@@ -106,3 +107,41 @@ async def test_what_is_no_reply_is_refused():
     with pytest.raises(gr.UsageError, match=r"open_fault_server\('x'\): give replies"):
         async with open_fault_server("x"):  # type: ignore[arg-type]
             pass
+
+
+@pytest.mark.rule("TK-14")
+@each_format
+async def test_a_function_gives_each_request_its_reply(name):
+    async with open_fault_server(answer=lambda request: reply(request.format.name)) as server:
+        for text in ("one", "two"):
+            outcome = await gr.run(gr.Agent("a", model=model_of(name, server)), text)
+            assert outcome.output == name
+    assert len(server.requests) == 2
+
+
+@pytest.mark.rule("TK-14")
+async def test_a_function_serves_paths_of_no_format_with_a_body_or_a_status():
+    def answer(request):
+        assert request.format is None
+        return reply(body=b'{"tokens": 7}', media="application/json") if "count" in request.path else reply(status=404)
+
+    async with open_fault_server(answer=answer) as server, httpx.AsyncClient() as client:
+        found = await client.post(f"http://127.0.0.1:{server.port}/count", json={})
+        assert (found.status_code, found.json()) == (200, {"tokens": 7})
+        assert (await client.get(f"http://127.0.0.1:{server.port}/more")).status_code == 404
+
+
+async def test_a_function_that_returns_no_reply_ends_the_block():
+    with pytest.RaisesGroup(
+        pytest.RaisesExc(gr.UsageError, match="has returned 'x': give replies"), flatten_subgroups=True
+    ):
+        async with open_fault_server(answer=lambda _: "x") as server:  # type: ignore[arg-type, return-value]
+            await gr.run(gr.Agent("a", model=model_of("chat", server), plugins=ONCE), "Go.")
+            await trio.sleep_forever()
+
+
+async def test_replies_and_a_function_are_not_both_given():
+    for faults, answer in (([reply("x")], lambda _: reply("y")), ([], "x")):
+        with pytest.raises(gr.UsageError, match="give replies, or answer="):
+            async with open_fault_server(*faults, answer=answer):
+                pass

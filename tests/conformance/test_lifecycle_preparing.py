@@ -107,6 +107,22 @@ async def test_a_run_that_cannot_be_prepared_fails_from_preparing(play, autojump
 
 
 @pytest.mark.rule("L-132")
+async def test_what_is_not_available_is_in_the_log_with_the_way_out(play, autojump_clock):
+    life = await shop_life(play, Shop(ends=raising(MISSING)))
+    *_, event, end = life.events
+    assert (event.type, event.payload) == (
+        "runtime.unavailable",
+        {
+            "code": "runtime_unavailable",
+            "runtime": "workspace",
+            "reason": "missing",
+            "hint": "there is no git; install git 2.38 or newer",
+        },
+    )
+    assert end.type == "run.failed"
+
+
+@pytest.mark.rule("L-132")
 async def test_a_tool_that_cannot_be_prepared_ends_the_run(play, autojump_clock):
     error = gr.PreparationError("runtime_unavailable", "log in with `program login`", reason="unauthorized")
     life = await shop_life(play, Shop(), tools=[probe([], error)])

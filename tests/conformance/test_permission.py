@@ -99,6 +99,17 @@ async def test_what_is_explained_is_what_happens(play, autojump_clock):
     assert {ticket.reason for ticket in tickets.values()} == {"tool_permission"}
 
 
+async def test_the_log_names_the_rule_or_the_default_that_let_a_call_pass(play, autojump_clock):
+    life = await play(CALLS, tools=TOOLS, plugins=[permission()])
+    notes = {payload["callId"]: payload["note"] for payload in life.payloads("gate.allowed")}
+    assert notes == {
+        "status": "agent: allow argv ['git', 'status', '*'] effect shell",
+        "read": "default: read inside the workspace",
+        "write": "default: write inside the workspace",
+        "docs": "agent: allow host host 'docs.example' effect network",
+    }
+
+
 async def test_an_approved_call_runs_once_also_in_another_process_and_a_denied_one_does_not(play, autojump_clock):
     step = [call("shell", command="make a", id="A"), call("shell", command="make b", id="B")]
     life = await play(step, "done", do=[approve("A"), restart, deny("B")], tools=TOOLS, plugins=[permission()])
@@ -156,6 +167,8 @@ async def test_a_remembered_rule_answers_the_next_call(play, autojump_clock, hol
     life = await play(*steps, "done", do=[always], tools=TOOLS, plugins=[permission(memory=memory)])
     assert len(life.tickets) == asks
     assert life.effects == ["A", "B"][: 3 - asks]
+    notes = [payload["note"] for payload in life.payloads("gate.allowed") if payload["callId"] == "B"]
+    assert [note.startswith("remembered: ") for note in notes] == [True] * (2 - asks)
     assert set(memory.asked) == {("run:r", "thread:t")}
 
 

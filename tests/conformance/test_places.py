@@ -8,6 +8,7 @@ import trio
 
 import greenroom as gr
 from greenroom.actors.services.clock import Clock
+from greenroom.actors.stores.postgres.store import PostgresStore
 from greenroom.testing import call, delay
 
 from ..support.runs import agent, home
@@ -237,6 +238,35 @@ async def test_a_thread_stays_at_its_place(autojump_clock):
         assert (await again.result()).output == "done"  # the same start again returns its run
 
 
+async def test_a_question_about_a_changed_tool_is_asked_again_at_the_place(autojump_clock):
+    """The process that is asked has the newer tool and not the place of the run, so another one asks people again."""
+
+    @gr.tool(name="ask", needs_approval=True)
+    async def asks_more(loudly: bool = False) -> str:
+        """Ask."""
+        return "yes"
+
+    newer = agent([call("ask", id="c1")], "done", tools=[asks_more])
+    async with cluster() as shared:
+        script = [call("ask", id="c1")], "done"
+        a = await shared.open(worker(*script), workspaces=shop("a"))
+        run = await a.start("helper", "hi", run_id="r1", workspace="shop")
+        old = (await run.wait()).tickets[0]
+        await shared.close(a)
+        b, c = await shared.open(newer), await shared.open(newer, workspaces=shop("a"))
+        await trio.sleep(5)
+        run = await b.get("r1")
+        result = await run.decide(old.approve())
+        assert result.code == "fingerprint_mismatch"
+        await until(lambda: live(c) == 1)
+        await trio.sleep(1)
+        assert live(b) == 0
+        (new,) = (await run.wait()).tickets
+        assert new.replaces == old.ticket_id
+        assert (await run.decide(new.approve())).status == "accepted"
+        assert (await run.result()).output == "done"
+
+
 @pytest.mark.rule("L-138")
 async def test_a_run_is_offline_if_no_process_has_both_its_agent_and_its_place(autojump_clock):
     async with cluster() as shared:
@@ -249,3 +279,35 @@ async def test_a_run_is_offline_if_no_process_has_both_its_agent_and_its_place(a
         b = await shared.open(worker())  # the agent without the place
         run = await b.get("r1")
         await offline(run)
+
+
+@pytest.mark.slow
+@pytest.mark.rule("L-136", "L-138")
+async def test_two_places_share_a_database(postgres_url: str) -> None:
+    """In real time: what the other process has is known a moment after it has opened."""
+    times = {"lease": 3.0, "turn": 0.25, "margin": 0.6}
+    script, at_a, at_b = ([call("ask", id="c1")], "done"), shop("a", seconds=0.1), shop("b", seconds=0.1)
+    with trio.fail_after(60):
+        async with gr.open_runtime(
+            PostgresStore(postgres_url, **times), agents=[worker(*script)], workspaces=at_b
+        ) as b:
+            async with gr.open_runtime(
+                PostgresStore(postgres_url, **times), agents=[worker(*script)], workspaces=at_a
+            ) as a:
+                started = await a.start("helper", "hi", run_id="r1", thread_id="t", workspace="shop")
+                waiting = await started.wait()
+                while len([one for one in await b.store.processes() if one.places]) < 2:  # noqa: ASYNC110 - a look
+                    await trio.sleep(0.05)
+                second = await b.start("helper", "hi", run_id="r2", thread_id="t", workspace="shop")
+                assert (await second.view()).waiting_for.kind == "thread"
+            run = await b.get("r1")
+            assert (await run.decide(waiting.tickets[0].approve())).status == "accepted"
+            await offline(run)
+            assert await owner_of(b, "r1") is None
+            with pytest.raises(gr.WorkspaceRefused, match="a place that no live process has"):
+                await b.start("helper", "hi", run_id="r3", thread_id="t", workspace="shop")
+            again = gr.open_runtime(PostgresStore(postgres_url, **times), agents=[worker(*script)], workspaces=at_a)
+            async with again:
+                assert (await run.result()).output == "done"
+                assert isinstance(await (await b.get("r2")).wait(), gr.Waiting)
+    assert (at_a.begun, at_b.begun) == (["r1", "r2"], [])

@@ -25,10 +25,12 @@ from greenroom.actors.contract.run_lists import RunCounts, RunPage, RunQuery
 from greenroom.actors.contract.state import StateWrite
 from greenroom.actors.processes import Ability, ReadyRun, Taken
 from greenroom.actors.store_events import CommandPosted, Report, RunCommitted, RunsPruned, StoreEvent
+from greenroom.actors.stored_values import StoredValue, ValueWrite
 from greenroom.actors.stores.common._requests import PostResult, PruneSlice
 from greenroom.actors.stores.common._timestamps import milliseconds
 from greenroom.actors.stores.memory._rows import RunTables, ThreadRecord
 from greenroom.actors.stores.memory._tables import MemoryTables
+from greenroom.actors.stores.memory._values import ValueTable
 from greenroom.actors.stores.memory.store import MemoryStore
 from greenroom.actors.testing.store_kit._random import play_random
 from greenroom.actors.testing.store_kit.kit import STORE_SCENARIOS
@@ -666,6 +668,81 @@ class LoadsAllCalls(MemoryStore):
         return await super().load(run_id, calls="all")
 
 
+# --- stored values ---------------------------------------------------------------------------------------------------
+
+
+class WithValues(MemoryTables):
+    """Tables whose values have a bug."""
+
+    table: type[ValueTable]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values = self.table()
+
+
+class _Unlooking(ValueTable):
+    def _revision_of(self, write: ValueWrite) -> int:
+        return write.expected
+
+
+class _Halving(ValueTable):
+    def set(self, writes: Sequence[ValueWrite]) -> bool:
+        written = [super(_Halving, self).set([write]) for write in writes]
+        return all(written)
+
+
+class _Repeating(ValueTable):
+    def set(self, writes: Sequence[ValueWrite]) -> bool:
+        self._revision = 0
+        return super().set(writes)
+
+
+class _OfAllSpaces(ValueTable):
+    def page(self, space: str, after: str, limit: int) -> Sequence[StoredValue]:
+        return [value for name in self._names for value in super(_OfAllSpaces, self).page(name, after, limit)]
+
+
+class _Including(ValueTable):
+    def page(self, space: str, after: str, limit: int) -> Sequence[StoredValue]:
+        return super().page(space, after[:-1], limit)
+
+
+@planted
+class WritesAtAnyRevision(WithValues):
+    """A value is written whatever revision it has."""
+
+    table = _Unlooking
+
+
+@planted
+class WritesHalfASet(WithValues):
+    """Of a set that does not fit, the writes that fit are written."""
+
+    table = _Halving
+
+
+@planted
+class GivesRevisionsAgain(WithValues):
+    """A revision is given twice."""
+
+    table = _Repeating
+
+
+@planted
+class MixesSpaces(WithValues):
+    """The values of one space are on the pages of another."""
+
+    table = _OfAllSpaces
+
+
+@planted
+class PagesOfValuesOverlap(WithValues):
+    """A page begins with values of the page before."""
+
+    table = _Including
+
+
 # --- what the runtime receives ----------------------------------------------------------------------------------------
 
 
@@ -745,21 +822,27 @@ UNSEEN = frozenset(
         ForgetsTheBirthRecord,
         GivesEventsTwice,
         GivesIdsBack,
+        GivesRevisionsAgain,
         GivesTooManyEvents,
         JournalsCommandsAsTheyCame,
         KeepsMessages,
         KnowsTheOldTicket,
         LosesCalls,
         MindsNoOtherRuns,
+        MixesSpaces,
+        PagesOfValuesOverlap,
         PlacesInputTooEarly,
         PrunesTheLiving,
         RecordsTooEarly,
         TellsNoPrunes,
         WaitsAnew,
         WakesLate,
+        WritesAtAnyRevision,
+        WritesHalfASet,
     }
 )
-"""Bugs of what the random operations do not do: prunes, records, timers, pages of events, early decisions, handoffs."""
+"""Bugs of what the random operations do not do: prunes, records, timers, pages of events, early decisions,
+handoffs, stored values."""
 
 
 @pytest.mark.parametrize("bug", [bug for bug in BUGS if bug not in UNSEEN])

@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
-from tests.support.workspaces import Shop
+import trio
+from tests.support.workspaces import Shop, never_busy
 
 import greenroom as gr
 from greenroom.testing import FunctionModel, call
@@ -247,7 +249,7 @@ async def test_a_fork_whose_files_are_gone_says_so_and_begins_with_the_folder_of
     async with gr.open_runtime(store, agents=[agent], workspaces=workspaces) as runtime:
         run = await runtime.start(agent, "go", workspace="shop")
         await run.result()
-        assert await workspaces.expire(age=-1.0) == (run.thread_id,)
+        assert await workspaces.expire(never_busy, age=-1.0) == (run.thread_id,)
         fork = await runtime.fork(run.id, step=1)
         assert (await fork.result()).output == "a.txt"
         degraded = [event.payload for event in await log(fork) if event.type == "run.degraded"]
@@ -358,3 +360,226 @@ async def test_the_rules_of_a_workspace_hold_beside_those_of_the_agent(shop: Sho
         answers = [message.content for message in (await run.view()).messages if message.role == "tool"]
     assert "write_file is not allowed: by ada." in answers[0]
     assert "write_file is not allowed" in answers[1]
+
+
+async def test_a_runtime_removes_worktrees_that_no_open_run_needs_after_seven_days(shop: Shop, tmp_path: Path) -> None:
+    agent = coder(
+        scripted("done", call("write_file", path="b.txt", content="b"), call("propose_changes"), apply_newest)
+    )
+    workspaces = await shop.open()
+    async with gr.open_runtime(tmp_path / "runs.db", agents=[agent], workspaces=workspaces) as runtime:
+        await (await runtime.start(agent, "go", workspace="shop", thread_id="done")).result()
+        await asked(await runtime.start(agent, "go", workspace="shop", thread_id="waits"))
+    threads = {name: workspaces.find("shop", name)._thread for name in ("done", "waits")}
+    for thread in threads.values():
+        record = thread.load()
+        assert record is not None
+        thread.save(attrs.evolve(record, used=record.used - 8 * 86_400))
+    async with gr.open_runtime(tmp_path / "runs.db", agents=[agent], workspaces=workspaces):
+        with trio.fail_after(20):
+            while threads["done"].folder.exists():  # noqa: ASYNC110 - the part that removes sets no event
+                await trio.sleep(0.02)
+        assert threads["waits"].tree.exists()
+
+
+async def test_the_log_has_what_was_read_proposed_applied_and_discarded(shop: Shop, store: Any) -> None:
+    agent = coder(
+        scripted(
+            [call("read_file", path="a.txt", lines=1), call("write_file", path="b.txt", content="b\n")],
+            call("propose_changes"),
+            call("write_file", path="c.txt", content="c\n"),
+            call("propose_changes"),
+            apply_newest,
+            "done",
+        )
+    )
+    async with gr.open_runtime(store, agents=[agent], workspaces=await shop.open()) as runtime:
+        run = await runtime.start(agent, "go", workspace="shop")
+        ticket = await asked(run)
+        await run.decide(ticket.approve(by="ada"))
+        await run.result()
+        events = [(event.type, event.payload) for event in await log(run)]
+        (read,) = [payload for kind, payload in events if kind == "run.file.read"]
+        first, second = [payload for kind, payload in events if kind == "run.diff.ready"]
+        artifact = await runtime.artifact(run.id, second["artifact"])
+        assert (await runtime.replay(run.id)).equal
+        evidence = await runtime.evidence(run.id)
+    assert [proposal.get("status", "shown") for proposal in evidence.proposals] == [
+        "shown",
+        "shown",
+        "applied",
+        "discarded",
+    ]
+    assert {**read, "readAt": None, "callId": None} == {
+        "path": "a.txt",
+        "readAt": None,
+        "callId": None,
+        "bytes": 8,
+        "lines": 1,
+    }
+    assert (first["summary"], second["summary"]) == ("1 file: +1 -0", "2 files: +2 -0")
+    assert second["files"] == [
+        {"path": name, "change": "added", "mode": "100644", "added": 1, "removed": 0} for name in ("b.txt", "c.txt")
+    ]
+    assert b"+++ b/c.txt" in artifact
+    moves = [(kind, payload) for kind, payload in events if kind.startswith("run.patch.")]
+    assert moves == [
+        ("run.patch.proposed", {"proposal": first["proposal"], "files": ["b.txt"], "status": "proposed"}),
+        ("run.patch.proposed", {"proposal": second["proposal"], "files": ["b.txt", "c.txt"], "status": "proposed"}),
+        (
+            "run.patch.applied",
+            {
+                "proposal": second["proposal"],
+                "files": ["b.txt", "c.txt"],
+                "status": "applied",
+                "approvalId": ticket.ticket_id,
+            },
+        ),
+        (
+            "run.patch.discarded",
+            {"proposal": first["proposal"], "files": [], "status": "discarded", "approvalId": ticket.ticket_id},
+        ),
+    ]
+
+
+async def test_a_conflict_is_an_event_with_the_paths(shop: Shop, store: Any) -> None:
+    agent = coder(
+        scripted(call("write_file", path="a.txt", content="mine\n"), call("propose_changes"), apply_newest, "done")
+    )
+    async with gr.open_runtime(store, agents=[agent], workspaces=await shop.open()) as runtime:
+        run = await runtime.start(agent, "go", workspace="shop")
+        ticket = await asked(run)
+        shop.write("a.txt", "yours\n")
+        await run.decide(ticket.approve(by="ada"))
+        await run.result()
+        events = [(event.type, event.payload) for event in await log(run)]
+    (conflict,) = [payload for kind, payload in events if kind == "run.patch.conflicted"]
+    assert (conflict["status"], conflict["conflicts"], conflict["files"]) == ("conflicted", ["a.txt"], [])
+    assert not [payload for kind, payload in events if kind == "run.patch.applied"]
+
+
+async def test_no_absolute_path_of_the_workspace_leaves_the_rows(shop: Shop, store: Any) -> None:
+    """Neither events nor tickets say where the folder is, nor where its copies are."""
+    agent = coder(
+        scripted(
+            call("shell", command=f"pwd; echo {shop.folder}; ls {shop.state}"),
+            call("shell", command=f"cat {shop.folder}/a.txt"),
+            str,
+        ),
+        gr.ext.Rule("allow", effect="shell", where={"command": {"regex": "pwd.*"}}, compound=True),
+    )
+    async with gr.open_runtime(store, agents=[agent], workspaces=await shop.open()) as runtime:
+        run = await runtime.start(agent, f"look at {shop.folder}", workspace="shop")
+        ticket = await asked(run)
+        shown = [repr(ticket)]
+        await run.decide(ticket.approve(by="ada"))
+        await run.result()
+        shown += [repr(event) for event in await log(run)]
+    assert "[redacted]" in "".join(shown)
+    assert not [text for text in shown if str(shop.place) in text]
+
+
+async def test_a_child_run_works_in_a_worktree_of_its_own_and_its_apply_is_decided_at_the_parent(
+    shop: Shop, store: Any
+) -> None:
+    worker = coder(FunctionModel(edit_and_apply))
+    boss = gr.Agent(
+        "boss",
+        model=scripted(
+            [call("write_file", path="boss.txt", content="x"), call("coder", input="count")], call("list_files"), str
+        ),
+        tools=[*gr.ext.workspace_tools(), worker.as_tool()],
+        plugins=[gr.ext.Permission()],
+    )
+    async with gr.open_runtime(store, agents=[boss, worker], workspaces=await shop.open()) as runtime:
+        run = await runtime.start(boss, "go", workspace="shop")
+        ticket = await asked(run)
+        assert ticket.tool == "apply_changes"
+        await run.decide(ticket.approve(by="ada"))
+        assert (await run.result()).output == "a.txt\nboss.txt"
+    assert sorted(shop.contents()) == ["a.txt"]
+    assert shop.read("a.txt") == "one\n2\n"
+
+
+async def test_a_call_does_not_begin_if_the_files_of_its_step_cannot_be_kept(shop: Shop, store: Any) -> None:
+    class Cutting(gr.Plugin):
+        name = "cutting"
+
+        async def step_start(self, ctx: gr.PhaseContext) -> None:
+            if ctx.step == 2:
+                (ctx.workspace._thread.folder / "record.json").unlink()
+
+    agent = gr.Agent(
+        "coder",
+        model=scripted(
+            call("write_file", path="b.txt", content="b"), call("write_file", path="c.txt", content="c"), str
+        ),
+        tools=gr.ext.workspace_tools(),
+        plugins=[gr.ext.Permission(), Cutting()],
+    )
+    workspaces = await shop.open()
+    async with gr.open_runtime(store, agents=[agent], workspaces=workspaces) as runtime:
+        run = await runtime.start(agent, "go", workspace="shop")
+        output = (await run.result()).output
+        assert not (workspaces.find("shop", run.thread_id).path / "c.txt").exists()
+    assert output is not None
+    assert output.startswith("The call has not begun: the workspace cannot keep its files.")
+    assert "was removed" in output
+
+
+async def test_a_run_says_what_it_works_in(shop: Shop, store: Any) -> None:
+    shop.write(".env", "KEY=secret")
+    shop.write("cache/x", "cached")
+    shop.write(".gitignore", "cache/\n")
+    agent = coder(scripted("done"))
+    workspaces = await shop.open(copy=["cache"], trusted=True)
+    async with gr.open_runtime(store, agents=[agent], workspaces=workspaces) as runtime:
+        run = await runtime.start(agent, "go", workspace="shop")
+        await run.result()
+        (started,) = [event for event in await log(run) if event.type == "run.started"]
+    detail = dict(started.payload["detail"])
+    assert len(detail.pop("base")) == 40
+    assert detail == {
+        "workspace": "shop",
+        "files": 2,
+        "pending": False,
+        "withheld": [".env"],
+        "removed": [],
+        "copied": ["cache"],
+        "trusted": True,
+    }
+
+
+async def test_nobody_is_asked_about_a_proposal_that_cannot_be_applied(shop: Shop, store: Any) -> None:
+    def with_a_path(content: str) -> Any:
+        proposal, _, _ = content.removeprefix("proposal ").partition(":")
+        return call("apply_changes", proposal=proposal, summary="changes", paths=["b.txt", "a.txt"])
+
+    agent = coder(
+        scripted(
+            [call("write_file", path="b.txt", content="b"), call("apply_changes", proposal="made up", summary="x")],
+            call("propose_changes"),
+            with_a_path,
+            str,
+        )
+    )
+    async with gr.open_runtime(store, agents=[agent], workspaces=await shop.open()) as runtime:
+        run = await runtime.start(agent, "go", workspace="shop")
+        output = (await run.result()).output
+        answers = [message.content for message in (await run.view()).messages if message.role == "tool"]
+    assert answers[1] == "no proposal 'made up' is open in this thread; propose the changes again"
+    assert output == "the proposal changes no file 'a.txt'; it changes b.txt"
+
+
+async def test_another_process_with_the_place_takes_the_run_over_and_applies(shop: Shop) -> None:
+    """Two processes share a store and a state folder; the one that worked ends while the apply waits."""
+    agent, first = coder(FunctionModel(edit_and_apply)), gr.MemoryStore()
+    second = first.peer()
+    async with gr.open_runtime(first, agents=[agent], workspaces=await shop.open()) as runtime:
+        run = await runtime.start(agent, "count", workspace="shop")
+        ticket = await asked(run)
+    async with gr.open_runtime(second, agents=[agent], workspaces=await shop.open()) as runtime:
+        run = await runtime.get(run.id)
+        await run.decide(ticket.approve(by="ada"))
+        assert (await run.result()).output == "done"
+    assert shop.read("a.txt") == "one\n2\n"

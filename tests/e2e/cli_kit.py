@@ -24,7 +24,7 @@ from tests.support.warm_start import begun
 
 from greenroom.transport.cli import main
 
-PATIENCE = 120.0
+PATIENCE = 30.0
 """Seconds until a test gives up on a process: only a hanging one takes so long."""
 COMMAND = (sys.executable, "-m", "greenroom.transport.cli")
 

@@ -24,6 +24,7 @@ BESIDE = [
     ("show", ["show", "r1", *DB], 0, "refund"),
     ("replay", ["replay", "r0", *DB, "--agent", "agents.py"], 0, "each of them as it is stored"),
     ("evidence", ["evidence", "r0", *DB], 0, "started by"),
+    ("artifacts", ["artifacts", "r0", *DB], 0, "no artifacts"),
     ("queues", ["queues", "list", *DB], 0, "mails"),
     ("queues", ["queues", "limit", "mails", "3", *DB], 0, "at most 3 at once, paused"),
     ("queues", ["queues", "resume", "mails", *DB], 0, "at most 3 at once"),

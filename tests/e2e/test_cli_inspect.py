@@ -1,6 +1,7 @@
 """`greenroom runs` and `greenroom show`, --version and --help, and the examples that the documents name."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,16 @@ from greenroom.testing import ScriptedModel, call
 async def publish(text: str) -> str:
     return "published"
 
+@gr.tool(effect="delegate")
+async def coder(ctx: gr.ToolContext) -> str:
+    answer = await ctx.call_nested("Bash", {"command": "make"}, effect="shell")
+    return answer.text
+
+class AskFirst(gr.Plugin):
+    async def tool_gate(self, ctx):
+        return gr.Suspend(message="May it?") if ctx.call.parent else None
+
+coding = gr.Agent("coding", tools=[coder], model=ScriptedModel([call("coder"), "done"]), plugins=[AskFirst()])
 support = gr.Agent("support", tools=[publish], model=ScriptedModel([call("publish", text="a\\nb\\x1b[2Jc"), "done"]))
 brief = gr.Agent("brief", model=ScriptedModel(["hello there"]))
 """
@@ -73,6 +84,18 @@ def test_show_tells_what_waits_exactly_and_how_to_go_on(inside: Inside) -> None:
     assert "  │ a\n  │ b\\x1b[2Jc\n" in shown
     assert "\x1b" not in shown
     assert "greenroom run FILE.py:AGENT --resume waits-1 --db a.db" in shown
+
+
+def test_a_nested_call_that_asks_is_listed_and_shown_with_the_tool_that_makes_it(inside: Inside) -> None:
+    assert inside("run", "agents.py:coding", "build it", "--db", "a.db", "--run-id", "nested-1").returncode == 3
+    asks = inside("runs", "--db", "a.db", "--agent", "coding").stdout.splitlines()[2]
+    assert "Bash · May it?" in asks
+    assert asks.endswith("decide soon: a process waits")
+    shown = inside("show", "nested-1", "--db", "a.db").stdout
+    assert re.search(r"start +coder\n", shown)
+    assert re.search(r"waits +coder > Bash .*make", shown)
+    assert "waits for a decision: Bash (" in shown
+    assert "decide soon: a process waits" in shown
 
 
 def test_show_tells_the_output_of_a_run_that_is_done(inside: Inside) -> None:

@@ -147,6 +147,7 @@ OPEN = "ok ok ok ok ok ok ok"
 TOKEN = "ok ok ok ok ok ok unauthenticated"
 ADMIN = "not_allowed not_allowed not_allowed not_allowed not_allowed ok unauthenticated"
 SEE = "unknown_run ok ok ok unknown_run ok unauthenticated"
+LOOK = SEE.replace("ok", "unknown_artifact")
 DECIDE = SEE
 BEGIN = "unknown_run ok ok not_allowed unknown_run ok unauthenticated"
 JOIN = "not_allowed not_allowed ok not_allowed not_allowed ok unauthenticated"
@@ -173,6 +174,7 @@ ROADS = {
     "GET /v1/runs": [(Ask("GET", "/v1/runs?thread=open"), TOKEN), (Ask("GET", "/v1/runs?counts=true"), TOKEN)],
     "POST /v1/runs": [(Ask("POST", "/v1/runs", START), JOIN)],
     "GET /v1/runs/{run}": [(Ask("GET", "/v1/runs/bob-open"), SEE)],
+    "GET /v1/runs/{run}/artifacts/{artifact}": [(Ask("GET", "/v1/runs/bob-open/artifacts/none.a1"), LOOK)],
     "GET /v1/runs/{run}/evidence": [(Ask("GET", "/v1/runs/bob-open/evidence"), SEE)],
     "GET /v1/runs/{run}/events": [(Ask("GET", "/v1/runs/bob-open/events"), SEE)],
     "POST /v1/runs/{run}/fork": [

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,12 @@ FILES = [f"f{number}" for number in range(5)]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.no_cover]
 
 
-def life(folder: Path, kill_at: str) -> tuple[int, list[str]]:
-    """Let a process live; "wait" kills it once it waits. Returns its exit code, and what it has said."""
-    command = [sys.executable, str(LIFE), str(folder), kill_at]
+def life(folder: Path, kill_at: str, text: str = "go") -> tuple[int, list[str]]:
+    """Let a process live; "wait" and "shell" kill it once it has said a line. Returns its exit code, and its lines."""
+    command = [sys.executable, str(LIFE), str(folder), kill_at, text]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        if kill_at == "wait":
+        if kill_at in ("wait", "shell"):
             first = process.stdout.readline().strip()
             os.kill(process.pid, signal.SIGKILL)
             return process.wait(), [first]
@@ -69,3 +70,14 @@ def test_a_process_killed_between_two_files_of_an_apply_leaves_the_rest_to_the_n
     log = events(tmp_path)
     assert [kind for kind, _ in log].count("run.approval.requested") == 1
     assert log[-1][0] == "run.completed"
+
+
+def test_no_command_is_left_of_a_killed_process_and_people_are_asked_about_its_outcome(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.write("a", "a\n")
+    _, (pid,) = life(tmp_path, "shell", "sleep")
+    deadline = time.monotonic() + 4.0
+    while Path("/proc", pid).exists() and time.monotonic() < deadline:
+        time.sleep(0.05)  # noqa: TID251 - another process is watched
+    assert not Path("/proc", pid).exists()
+    assert life(tmp_path, "wait", "sleep") == (-signal.SIGKILL, ["outcome_unknown"])

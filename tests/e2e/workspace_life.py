@@ -1,9 +1,10 @@
 """One life of a process whose run works in a workspace, for `test_workspace_kills.py`.
 
-    python workspace_life.py FOLDER KILL_AT
+    python workspace_life.py FOLDER KILL_AT [TEXT]
 
-Opens the runtime on FOLDER/runs.db, and starts the run or takes it up again. With KILL_AT=wait the process says the id
-of the ticket and waits to be killed. Otherwise the process approves, and kills itself before it replaces file number
+Opens the runtime on FOLDER/runs.db, and starts the run or takes it up again. With KILL_AT=shell the run works on a
+command, which says its process id, and the process waits to be killed. With KILL_AT=wait the process says the id of the
+ticket and waits to be killed. Otherwise the process approves, and kills itself before it replaces file number
 KILL_AT of the user's folder; -1: never, and the output of the run is said.
 """
 
@@ -20,12 +21,15 @@ from greenroom.actors.workspaces import journal
 from greenroom.testing import FunctionModel, call
 
 FOLDER, KILL_AT = Path(sys.argv[1]), sys.argv[2]
+TEXT = sys.argv[3] if len(sys.argv) > 3 else "go"
 FILES = 5
 
 
 def answer(request: Any) -> Any:
     """Play a model: write five files, propose them, apply the proposal."""
     newest = request.messages[-1]
+    if newest.role == "user" and newest.content == "sleep":
+        return call("shell", command="echo $$; exec sleep 600")
     if newest.role == "user":
         return [call("write_file", path=f"f{number}", content="new\n") for number in range(FILES)]
     if newest.content.startswith("proposal "):
@@ -59,15 +63,20 @@ async def main() -> None:
         "coder",
         model=FunctionModel(answer),
         tools=gr.ext.workspace_tools(),
-        plugins=[gr.ext.Permission()],
+        plugins=[gr.ext.Permission([gr.ext.Rule("allow", effect="shell", compound=True)])],
     )
     workspaces = await gr.ext.open_workspaces([gr.ext.Workspace("shop", FOLDER / "shop")], state=FOLDER / "state")
     async with gr.open_runtime(FOLDER / "runs.db", agents=[coder], workspaces=workspaces) as runtime:
-        run = await runtime.start(coder, "go", workspace="shop", run_id="r", thread_id="t")
+        run = await runtime.start(coder, TEXT, workspace="shop", run_id="r", thread_id="t")
+        if KILL_AT == "shell":
+            async with run.events() as events:
+                async for event in events:
+                    if event.type == "run.tool.output.delta":
+                        say(event.payload["text"].strip())
         outcome = await run.wait()
         if isinstance(outcome, gr.Waiting):
             (ticket,) = outcome.tickets
-            say(ticket.ticket_id)
+            say(ticket.ticket_id if TEXT == "go" else ticket.reason)
             if KILL_AT == "wait":
                 await trio.sleep_forever()
             killed_in_the_middle(int(KILL_AT))

@@ -42,6 +42,20 @@ async def publish(ctx: Context, seconds: float = 1.0, what: str = "notes") -> st
     return artifact.artifact_id
 
 
+PUBLISHED = ("notes", "picture", "blocked", "preview", "address")
+"""What `publish` can publish."""
+
+
+@gr.tool(background=True, replay="safe")
+async def publishes_late(ctx: Context) -> str:
+    """Cannot publish, because it is a task."""
+    try:
+        await ctx.artifact("late.txt", "too late")
+    except gr.ToolError as error:
+        return str(error)
+    raise AssertionError("a task has published")
+
+
 @gr.tool(name="jot")
 def publish_from_thread(ctx: gr.SyncToolContext) -> str:
     """Publishes from a worker thread."""

@@ -54,7 +54,9 @@ class Mortal:
                 source = Path(f"{self._file(self.lives)}{ending}")
                 if source.exists():
                     shutil.copyfile(source, f"{self._file(self.lives + 1)}{ending}")
-        self._kept = left, attrs.evolve(self.outside, effects=list(self.outside.effects), running=[], started=[])
+        memos = {key: list(found) for key, found in self.outside.memos.items()}
+        effects = list(self.outside.effects)
+        self._kept = left, attrs.evolve(self.outside, effects=effects, memos=memos, running=[], started=[])
         self.scope.cancel()
 
     def reopen(self) -> bool:

@@ -17,6 +17,7 @@ from greenroom.actors.contract.ids import child_run_id
 from greenroom.actors.engine.recording import ForcedEndEntry
 from greenroom.testing import FakeWall, FunctionModel, ScriptedModel, call, delay, fail, text, think
 
+from .artifact_scenes import PUBLISHED, publish, publishes_late
 from .child_scenes import in_child, with_expert
 from .handoff_scenes import Callback, H, only, other
 from .part_scenes import AT, CHART, DRAWS, TABLE
@@ -147,6 +148,21 @@ async def draws_later(seconds: float = 3.0) -> list[Any]:
     """Draws beside the run."""
     await trio.sleep(seconds)
     return [CHART]
+
+
+@program("parallel_streaming")
+async def artifacts(play: Play) -> None:
+    """Of each kind of place, the same twice, from a body that runs again, and from a task, which cannot."""
+    calls = [call("publish", id=name, what=what) for name, what in zip("ABCDE", PUBLISHED, strict=True)]
+    tools = [*TOOLS, publish, publishes_late]
+    await play(
+        calls,
+        [call("publish", id="F", seconds=8.0), call("publishes_late", id="G")],
+        "so far",
+        "done",
+        tools=tools,
+        do=[after(5, restart)],
+    )
 
 
 @program("parallel_batch_approval")
@@ -328,6 +344,36 @@ async def nested_calls(play: Play) -> None:
     asks = [["Bash", "shell"], ["Write", "write"]]
     script = [call("coder", id="C", asks=asks)], [call("inquire", id="Q", patience=20.0)], "done"
     await play(*script, do=[approve("C.1"), deny("C.2")], plugins=[NestedRules()])
+
+
+@gr.tool(effect="delegate")
+async def informer(ctx: Context) -> str:
+    """Lets a program work that notes everything that a body can note."""
+    now = "2031-05-01T12:00:00.000Z"
+    await ctx.reports.note("run.file.read", path="a.txt", read_at=now, bytes=2, lines=1)
+    await ctx.reports.note("run.degraded", reason="little_evidence", detail="it says nothing of its reads")
+    await ctx.reports.note("runtime.timeout", runtime="acme", which="idle", seconds=300.0)
+    await ctx.reports.note("runtime.unavailable", code="runtime_unavailable", runtime="acme", reason="not logged in")
+    await ctx.reports.note("schema.validation_failed", source="acme", line=7, rule="json", sample="{")
+    changed = {"path": "a.txt", "change": "modified", "added": 1, "removed": 1}
+    await ctx.reports.note(
+        "run.diff.ready", proposal="p", base="b", target="t", files=[changed], summary="1 file: +1 -1"
+    )
+    for status in ("proposed", "applied", "conflicted", "discarded"):
+        await ctx.reports.note(f"run.patch.{status}", proposal="p", files=["a.txt"], status=status)
+    return "told"
+
+
+@program()
+async def reports_of_bodies(play: Play) -> None:
+    """Bodies whose programs say, note and keep things, one of which runs again; the failure of another ends the run."""
+    allows = scripted("allows", tool_gate=lambda _: gr.Allow(note="a rule"))
+    tells = {"says": ["I look.", "I write...."], "used": 7}
+    script = (
+        [call("herald", id="H", **tells), call("informer", id="I")],
+        [call("envoy", id="E", fails="target_offline", **tells)],
+    )
+    await play(*script, do=[after(4, restart)], plugins=[allows], tools=[*TOOLS, informer])
 
 
 @program()

@@ -50,6 +50,8 @@ class Judge:
             *self._broken_deaths(records),
         ):
             yield sentence
+        for sentence in life.world.lost:
+            yield sentence
         for request in (request for model in life.models for request in model.requests):
             for sentence in broken_history(request.messages, f"request of {request.run_id} in step {request.step}"):
                 yield sentence

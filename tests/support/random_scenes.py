@@ -199,6 +199,7 @@ PLUGINS: Mapping[str, Callable[[], gr.Plugin]] = {
     "holds a step": _once("step_start"),
     "holds the end": _once("step_end"),
     "questions": lambda: gate("questions", _questions),
+    "allows": lambda: gate("allows", lambda ctx: gr.Allow(note=f"{ctx.tool} is harmless")),
     "asks about nested": lambda: gate(
         "asks_about_nested", lambda ctx: gr.Suspend(message="may it?") if ctx.call.parent and not ctx.decision else None
     ),
@@ -364,6 +365,12 @@ def _asks(dice: Random) -> list[list[str]]:
     return [[dice.choice(["Bash", "look", "Write"]), dice.choice(effects)] for _ in range(dice.randint(1, 3))]
 
 
+def _tale(dice: Random) -> dict[str, Any]:
+    """What a program says of its work; the last text may stay incomplete."""
+    says = [dice.choice(["I look.", "I write.", "I think..."]) for _ in range(dice.randint(0, 3))]
+    return {"says": says, "note": dice.random() < 0.5, "used": dice.choice([0, 7]), "seconds": dice.choice([0.0, 4.0])}
+
+
 CALLS: tuple[tuple[int, str, Callable[[Random], dict[str, Any]]], ...] = (
     (6, "look", lambda dice: {"seconds": dice.choice([0.0, 1.0, 10.0])}),
     (5, "note", lambda dice: {"seconds": dice.choice([0.0, 1.0, 10.0])}),
@@ -376,6 +383,9 @@ CALLS: tuple[tuple[int, str, Callable[[Random], dict[str, Any]]], ...] = (
     (1, "ask", lambda dice: {"mode": "use_decision_as_tool_result"}),
     (1, "ask", lambda dice: {"expires": 15.0, "on_expiry": "cancel_run"}),
     (2, "coder", lambda dice: {"asks": _asks(dice), "seconds": dice.choice([0.0, 3.0])}),
+    (2, "narrator", _tale),
+    (1, "herald", _tale),
+    (1, "envoy", lambda dice: _tale(dice) | {"fails": dice.choice(["", "", "runtime_unavailable"])}),
     (1, "cheap", lambda dice: {"asks": _asks(dice), "seen": dice.random() < 0.3}),
     (2, "inquire", lambda dice: {"expires": dice.choice([None, 15.0]), "patience": dice.choice([5.0, 500.0])}),
     (1, "petition", lambda dice: {}),

@@ -51,7 +51,7 @@ class Shop(gr.Surroundings):
     def of(self, info: gr.RunInfo) -> object:
         return f"the copy of {info.workspace} for {info.thread_id}"
 
-    def roots(self, info: gr.RunInfo) -> Sequence[str]:
+    def roots(self) -> Sequence[str]:
         return ()
 
 

@@ -27,6 +27,9 @@ class Outside:
         running: the calls whose body is being executed. peak: how many were at once.
         started: (call, attempt, arguments) of every body that began.
         decided: call -> the result that its decision carried, for bodies that continued with one.
+        memos: idempotency key -> the memos that the next attempt of the call may find: the kept one, and while another
+            is being kept also that.
+        lost: the calls whose attempt found another memo.
     """
 
     effects: list[str] = attrs.field(factory=list)
@@ -34,6 +37,22 @@ class Outside:
     peak: int = 0
     started: list[tuple[str, int, dict[str, Any]]] = attrs.field(factory=list)
     decided: dict[str, Any] = attrs.field(factory=dict)
+    memos: dict[str, list[Any]] = attrs.field(factory=dict)
+    lost: list[str] = attrs.field(factory=list)
+
+    async def save(self, ctx: gr.ToolContext["Outside"], memo: Any) -> None:
+        """A body keeps a memo: the next attempt finds the new one from the moment at which this returns."""
+        memos = self.memos.setdefault(ctx.idempotency_key, [None])
+        memos.append(memo)
+        await ctx.save(memo)
+        memos[:] = [memo]
+
+    def recall(self, ctx: gr.ToolContext["Outside"]) -> Any:
+        """A body begins, and finds what an earlier attempt has kept."""
+        if ctx.memo not in self.memos.get(ctx.idempotency_key, [None]):
+            self.lost.append(f"attempt {ctx.attempt} of {ctx.call_id} has found the memo {ctx.memo!r}")
+        self.memos[ctx.idempotency_key] = [ctx.memo]
+        return ctx.memo
 
     @contextmanager
     def body(self, ctx: gr.ToolContext["Outside"], **arguments: Any) -> Iterator[None]:
@@ -245,6 +264,46 @@ cheap = gr.tool(name="cheap", replay="safe")(program)
 """The same, and may be repeated."""
 
 
+async def tale(
+    ctx: Context, says: list[str], note: bool = True, used: int = 0, fails: str = "", seconds: float = BODY
+) -> str:
+    """Let a program work that says these texts, in two pieces each; a text that ends with "..." stays incomplete.
+
+    Before it says anything the body keeps a memo, and another one after each text. `used`: tokens of a model. `fails`:
+    the code of a run that the failure ends.
+    """
+    found = ctx.deps.recall(ctx)
+    with ctx.deps.body(ctx):
+        await ctx.deps.save(ctx, {"attempt": ctx.attempt, "said": 0})
+        for number, said in enumerate(says, 1):
+            half = len(said) // 2
+            await ctx.reports.say(said[:half], reasoning="hm")
+            await trio.sleep(seconds / 4)
+            await ctx.reports.say(said[half:])
+            if said.endswith("..."):
+                await trio.sleep(seconds / 4)
+                continue
+            await ctx.reports.complete(said)
+            if note:
+                await ctx.reports.note("run.plan.changed", entries=[{"text": said, "status": "done"}])
+            await ctx.deps.save(ctx, {"attempt": ctx.attempt, "said": number})
+        if used:
+            ctx.spend(gr.Usage(requests=1, input=used), "program:model")
+        await trio.sleep(seconds / 2)
+        ctx.deps.effects.append(ctx.call_id)
+        if fails:
+            raise gr.ToolError("the program has failed", run_code=fails)
+        return f"found {found}"
+
+
+narrator = gr.tool(name="narrator", effect="delegate")(tale)
+"""Lets a program work that tells of it; must not be repeated without asking."""
+herald = gr.tool(name="herald", replay="safe")(tale)
+"""The same, and may be repeated."""
+envoy = gr.tool(name="envoy", on_error="raise")(tale)
+"""The same; its failures end the run."""
+
+
 @gr.tool
 async def inquire(
     ctx: Context,
@@ -280,6 +339,9 @@ async def petition(ctx: Context) -> str:
 TOOLS = (
     coder,
     cheap,
+    narrator,
+    herald,
+    envoy,
     inquire,
     look,
     note,

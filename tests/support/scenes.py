@@ -320,7 +320,7 @@ class Life:
         record = await store.load(run.id, calls="all")
         assert record is not None
         thread = await store.messages(run.thread_id)
-        broken = list(broken_promises(frames, record, scene.play.shelf.log))
+        broken = [*broken_promises(frames, record, scene.play.shelf.log), *scene.outside.lost]
         broken += list(broken_history(thread, "the thread"))
         for number, request in enumerate(scene.agent.model.requests, 1):
             broken += list(broken_history(request.messages, f"request {number}"))

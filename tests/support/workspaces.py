@@ -79,6 +79,11 @@ class Shop:
         return await (await self.open(**options)).worktree("shop", thread)
 
 
+async def never_busy(_: str) -> bool:
+    """No thread has a run that is not done."""
+    return False
+
+
 async def proposed(worktree: Worktree) -> Proposal:
     """The proposal of a worktree that has changes."""
     proposal = await worktree.propose()

@@ -70,4 +70,7 @@ async def server(offline: Offline) -> None:
         assert_type(faults, FaultServer)
         assert_type(faults.requests[0].closed_by_peer(), bool)
         assert_type(faults.requests[0].body, Any)
+    async with open_fault_server(answer=lambda request: reply(request.path)):
+        pass
+    open_fault_server(answer=lambda request: request.path)  # type: ignore[arg-type, return-value]
     assert_type(offline.attempts, list[str])

@@ -133,6 +133,7 @@ QUEUE: Final = option("name NAME", "name of the queue: the agent's key, if start
 PROGRAM: Final = """\
   greenroom demo                             an example agent, offline; asks before it writes its report
   greenroom run support.py:agent "refund order 7" --db support.db
+  greenroom work "Mend the tests." --with claude        a coding agent, on a copy of this folder
   greenroom runs --db support.db             all runs, newest first
   greenroom show RUN_ID --db support.db      one run from start to end
   greenroom serve support.py:agent --db support.db      a gateway with a console; from other terminals:
@@ -180,6 +181,48 @@ COMMANDS: Final[Mapping[str, CommandLine]] = {
   greenroom demo ~/project --yes        another folder; writes the report without asking
   greenroom demo --resume               continues the newest unfinished run
   greenroom demo --model openai:qwen3 --base-url http://127.0.0.1:8080/v1      a real model in place of the function
+"""),
+    "work": _command(
+        "work:work", "let a coding agent work on a copy of a folder",
+        "Let a coding agent work on a copy of a folder. The calls that its rules do not allow are asked about; at the "
+        "end the difference is shown, and a yes brings it into the folder. Nothing else reaches the folder.",
+        option("text TEXT?", "what to do"),
+        option("--with PROGRAM",
+            "claude, codex, gemini, opencode, acp:COMMAND (the Agent Client Protocol), plain:COMMAND (asks nothing), "
+            "or demo, an example that works offline (default: the first one that is installed)"),
+        option("--workspace DIRECTORY", "the folder (default: the current one)", Path),
+        option("--rules FILE", "rules that allow, ask or deny calls (docs/permission.md)"),
+        option("--thread THREAD", "the thread: its runs share the copy (default: a new one)"),
+        *_kept(),
+        option("--resume RUN_ID?", "continue this run, or the newest unfinished one of the folder", const=""),
+        option("--no-serve", "serve no console while a question is open"),
+        *ANSWERING,
+        examples="""\
+  greenroom work "Mend the tests." --with claude
+  greenroom work --with demo                                  an example, offline
+  greenroom work "Translate README.md." --workspace ~/shop --with "acp:opencode acp" --rules rules.toml
+  greenroom work --resume                                     continues the newest unfinished run of this folder
+"""),
+    "diff": _command(
+        "changes:diff", "show what a run proposes to change",
+        "Show the difference that waits for a decision, or else the newest one of the run.",
+        RUN_ID, option("--json", "one JSON object"), WHERE,
+        examples="""\
+  greenroom diff run_4f1c
+  greenroom diff run_4f1c --url http://127.0.0.1:8765 --token-file token
+"""),
+    "apply": _command(
+        "changes:apply", "apply what a run proposes to change",
+        "Show the proposal that waits for a decision, and approve that it is applied, or only some of its files; the "
+        "others stay pending.",
+        RUN_ID,
+        option("paths PATH", "only these files of the proposal (default: all)", nargs="*"),
+        option("--yes", "do not ask for confirmation"),
+        option("--reason TEXT", LOG_REASON),
+        *DECIDED,
+        examples="""\
+  greenroom apply run_4f1c                     shows the difference, then asks
+  greenroom apply run_4f1c README.md --yes     one file of it, without asking
 """),
     "runs": _command(
         "inspect:runs", "list runs, newest first or longest wait first",
@@ -246,6 +289,17 @@ COMMANDS: Final[Mapping[str, CommandLine]] = {
   greenroom evidence run_4f1c --db support.db                        the account
   greenroom evidence run_4f1c --db support.db --export run.evidence   a file to keep elsewhere
   greenroom evidence run_4f1c --db support.db --check run.evidence    0: untouched, 1: an event differs, 2: no such file
+"""),
+    "artifacts": _command(
+        "artifacts:artifacts", "list the artifacts of a run, or write one into a file",
+        "List what a run has published, or write the bytes of one artifact into a new file.",
+        RUN_ID,
+        option("name NAME?", "id or name of the artifact; of several with one name the newest"),
+        option("--output FILE", "where to write it (default: its name, in the current folder)"),
+        option("--json", "one JSON object for each artifact"), WHERE,
+        examples="""\
+  greenroom artifacts run_4f1c --db support.db                              id, kind, name and size of each
+  greenroom artifacts run_4f1c report.md --db support.db --output may.md    the newest report
 """),
     "prune": _command(
         "prune:prune", "delete runs that ended long ago",

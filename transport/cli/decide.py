@@ -19,6 +19,7 @@ from greenroom.actors.contract.decisions import ACTION_WORDS, asks_outcome
 
 from ..terminal import text_format
 from ..terminal.approval_prompt import answerable_by_yes, barred, details, read_value
+from ..terminal.difference import ProposedDifference, difference_of
 from ..terminal.keyboard import Keyboard, is_interactive
 from ..terminal.screen import Screen, complain
 from . import exits, paths
@@ -65,10 +66,15 @@ def _edited(text: str) -> dict[str, Any]:
 def _run(args: argparse.Namespace) -> int:
     if args.all and (args.target is not None or args.id is not None):
         raise gr.UsageError(f"--all decides every open ticket; omit {'--id' if args.target is None else 'TARGET'}")
-    return at_run(args, partial(_decide, args))
+    return at_run(args, partial(decide, args))
 
 
-async def _decide(args: argparse.Namespace, target: CommandTarget, run_id: str, screen: Screen) -> int:
+async def decide(args: argparse.Namespace, target: CommandTarget, run_id: str, screen: Screen) -> int:
+    """Show the selected tickets of a run, ask for confirmation, and hand the decisions in; returns the exit code.
+
+    Raises:
+        UsageError: The selection or an option does not fit.
+    """
     tickets = _chosen(args, await target.access.view(run_id), screen)
     if tickets is None:
         return exits.USAGE
@@ -81,7 +87,7 @@ async def _decide(args: argparse.Namespace, target: CommandTarget, run_id: str, 
             f"{run_tickets[0]} holds the run: to deny it ends the run, and the model reads nothing of it; {way}"
         )
     for ticket in tickets:
-        _show(ticket, args, screen)
+        _show(ticket, args, screen, await difference_of(target.access, ticket))
         if reason := barred(ticket, target.access.principal):
             raise gr.UsageError(f"{ticket.ticket_id}: {reason[0].lower()}{reason[1:]}")
     if not await _confirmed(args, tickets, screen):
@@ -129,13 +135,13 @@ def _meant(target: str, view: gr.RunView) -> gr.Ticket:
     raise gr.UsageError(f"{target!r} is no open ticket of run {view.run_id}; there are: {names}")
 
 
-def _show(ticket: gr.Ticket, args: argparse.Namespace, screen: Screen) -> None:
+def _show(ticket: gr.Ticket, args: argparse.Namespace, screen: Screen, difference: ProposedDifference | None) -> None:
     tool = text_format.subject(ticket.tool)
     title = f"{tool} ({ticket.ticket_id})"
     if asks_outcome(ticket.reason, ticket.action):
         title = f"{tool}: it is unknown whether it took effect ({ticket.ticket_id})"
     screen.row(title, "strong")
-    for text, style in details(ticket, whole=True):
+    for text, style in details(ticket, difference, whole=True):
         screen.row(text, style)
     if args.edit is not None:
         screen.row("  with these arguments instead:", "warn")

@@ -96,7 +96,7 @@ def _to_resume(args: argparse.Namespace, database: Path) -> tuple[str, Path]:
     for option, value in (("DIRECTORY", args.directory), ("--report", args.report)):
         if value is not None:
             raise gr.UsageError(f"--resume continues a run that has its folder and report; omit {option} ({value})")
-    info = trio.run(info_of, database, args.resume or trio.run(newest_unfinished, database, KEY))
+    info = trio.run(info_of, database, args.resume or trio.run(newest_unfinished, database, KEY, "demo"))
     if info.workspace is None:
         raise gr.UsageError(f"run {info.run_id} was not started by greenroom demo; continue it with greenroom run")
     return info.run_id, _folder(Path(info.workspace))

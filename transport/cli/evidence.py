@@ -142,6 +142,8 @@ def _lines(account: RunEvidence, indent: str = "") -> Iterator[str]:
         yield f"{indent}  {_question(ticket)}"
     for text in (*account.commands, *(f"with a restriction: {text}" for text in account.restrictions)):
         yield f"{indent}  {_one_line(text)}"
+    for artifact in account.artifacts:
+        yield f"{indent}  published {text_format.published(artifact)}, sha256 {artifact['sha256'] or 'none'}"
     for child in account.children:
         yield from _lines(child, f"{indent}    ")
     end = f"ended as {account.termination} at {account.ended_at}" if account.terminal else "has not ended"

@@ -46,19 +46,21 @@ async def reading(place: Place) -> AsyncIterator[Store]:
         yield store
 
 
-async def newest_unfinished(database: Path, agent: str) -> str:
-    """Return the id of the agent's newest unfinished run.
+async def newest_unfinished(place: Place, agent: str, command: str, *, workspace: str | None = None) -> str:
+    """Return the id of the agent's newest unfinished run, in any workspace or in one; `command` starts such runs.
 
     Raises:
         UsageError: There is none.
         StoreOpenError: The database cannot be read.
     """
-    async with reading(database) as store:
+    async with reading(place) as store:
         for run_id, _ in reversed(await store.open_runs()):
             outline = await store.outline(run_id)
-            if outline is not None and outline.info.agent == agent:
+            if outline is None or outline.info.agent != agent:
+                continue
+            if workspace in (None, outline.info.workspace):
                 return run_id
-    raise gr.UsageError(f"no run of {agent!r} in {database} is unfinished; start one with greenroom demo")
+    raise gr.UsageError(f"no run of {agent!r} in {place} is unfinished; start one with greenroom {command}")
 
 
 async def info_of(place: Place, prefix: str) -> RunInfo:

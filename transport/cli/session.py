@@ -6,7 +6,7 @@ does not block the run: the run continues, and the screen catches up afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ import attrs
 import trio
 
 import greenroom as gr
-from greenroom.actors.abc import Store
+from greenroom.actors.abc import Store, Surroundings
 from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.run.view import RunView
 from greenroom.actors.stores.sqlite.store import owner_of
@@ -25,6 +25,7 @@ from greenroom.supervision.nursery import open_collapsing_nursery
 from ..server.one_run import OneRunClaims, OneRunStore
 from ..terminal import text_format
 from ..terminal.approval_prompt import FileChange, answerable_by_yes, ask, barred
+from ..terminal.difference import ArtifactAccess, difference_of
 from ..terminal.interrupts import Interrupts
 from ..terminal.keyboard import Keyboard
 from ..terminal.screen import Screen
@@ -47,7 +48,7 @@ class RunJob:
 
     Attributes:
         agent, deps, secrets: The options of the runtime; deps may be a provider.
-        text, attachments, run_id, title, workspace: The options of a new run.
+        text, attachments, run_id, thread, title, workspace: The options of a new run.
         resume: Id (or its beginning) of a run to resume instead.
         database: A file or a shared store; None for memory.
         approve: How tickets are answered: "ask" in the terminal, "yes" to all that a yes answers, "leave" them open.
@@ -56,11 +57,13 @@ class RunJob:
         shown: The gateway's token may be printed.
         again: Run id -> the command that resumes the run.
         change: Ticket -> its effect on a file, if any.
+        workspaces: Opens the folders in which runs may work; None: `workspace` is any text.
     """
 
     agent: gr.Agent[object]
     text: str = ""
     run_id: str | None = None
+    thread: str | None = None
     resume: str | None = None
     database: Place | None = None
     approve: Literal["ask", "yes", "leave"] = "ask"
@@ -74,6 +77,7 @@ class RunJob:
     secrets: tuple[str, ...] = ()
     again: Callable[[str], str]
     change: Callable[[gr.Ticket], FileChange | None] = attrs.field(default=lambda _: None)
+    workspaces: Callable[[], Awaitable[Surroundings]] | None = None
 
 
 async def work(job: RunJob, screen: Screen) -> int:
@@ -101,6 +105,7 @@ async def work(job: RunJob, screen: Screen) -> int:
                 drain=DRAIN,
                 passivate_after=None,  # no process but this one wakes the run, so it keeps its timers in memory
                 secrets=job.secrets,
+                workspaces=None if job.workspaces is None else await job.workspaces(),
             ) as runtime,
         ):
             with stop.in_order():
@@ -154,6 +159,7 @@ class Session:
     """
 
     claims: OneRunClaims | None = None
+    _access: ArtifactAccess
 
     def __init__(self, job: RunJob, screen: Screen) -> None:
         self._job, self._screen, self._say = job, screen, screen.row
@@ -168,7 +174,7 @@ class Session:
 
     async def run(self, runtime: gr.Runtime) -> int:
         """Start or resume the run, and follow it until it is done, or waits without an answer."""
-        job = self._job
+        job, self._access = self._job, runtime
         run = await (self._start(runtime) if job.resume is None else self._resume(runtime, job.resume))
         async with open_collapsing_nursery() as nursery:
             nursery.start_soon(self._tick)
@@ -197,6 +203,7 @@ class Session:
             job.agent,
             job.text,
             run_id=job.run_id,
+            thread_id=job.thread,
             by=job.by,
             workspace=job.workspace,
             title=job.title,
@@ -310,7 +317,7 @@ class Session:
 
         The prompt is withdrawn if the ticket is decided elsewhere.
         """
-        change = await trio.to_thread.run_sync(self._job.change, ticket)
+        change = await trio.to_thread.run_sync(self._job.change, ticket) or await difference_of(self._access, ticket)
         question, decision = trio.CancelScope(), None
         self._asking = True
         self._screen.status("")

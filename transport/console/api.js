@@ -9,6 +9,7 @@ export class ApiError extends Error {
 }
 
 const PATIENCE_MS = 10_000;
+const LARGE_MS = 60_000; // for the bytes of an artifact, 8 MiB at most
 
 export class Api {
   /** @param {() => string | null} token */
@@ -37,12 +38,28 @@ export class Api {
     return (await this.#get("v1/queues")).queues;
   }
 
+  /** Who allowed what in a run, and what came of it. */
+  evidence(run) {
+    return this.#get(`v1/runs/${encodeURIComponent(run)}/evidence`);
+  }
+
   /** Let a dead letter be claimed again. */
   revive(run) {
     return this.#get(`v1/runs/${encodeURIComponent(run)}/revive`, "POST");
   }
 
-  async #get(path, method = "GET") {
+  /** The bytes of an artifact, as a Blob without a type that a browser would open. */
+  async artifact(run, artifact) {
+    const path = `v1/runs/${encodeURIComponent(run)}/artifacts/${encodeURIComponent(artifact.artifactId)}`;
+    const blob = await this.#ask(path, "GET", (response) => response.blob(), LARGE_MS);
+    return new Blob([blob], { type: "application/octet-stream" });
+  }
+
+  #get(path, method = "GET") {
+    return this.#ask(path, method, (response) => response.json(), PATIENCE_MS);
+  }
+
+  async #ask(path, method, read, patience) {
     let response;
     let body;
     try {
@@ -51,9 +68,9 @@ export class Api {
         headers: { authorization: `Bearer ${this.token() ?? ""}`, accept: "application/json" },
         cache: "no-store",
         credentials: "omit",
-        signal: AbortSignal.timeout(PATIENCE_MS),
+        signal: AbortSignal.timeout(patience),
       });
-      body = await response.json();
+      body = response.ok ? await read(response) : await response.json();
     } catch (error) {
       throw new ApiError("unreachable", String(error?.message ?? error));
     }

@@ -49,6 +49,8 @@ class App {
         this.#follow(run);
       },
       revive: (run) => this.api.revive(run),
+      artifact: (run, artifact) => this.api.artifact(run, artifact),
+      evidence: (run) => this.api.evidence(run),
     });
     this.runs = new Runs(
       {

@@ -2,6 +2,7 @@
 
 import { Card } from "./card.js";
 import { announce, h, say } from "./dom.js";
+import { APPLY, differenceOf } from "./proposal.js";
 import { t } from "./words.js";
 
 export class Approvals {
@@ -10,7 +11,7 @@ export class Approvals {
   #model = null;
   #context = null;
 
-  /** @param {{may, me, keys, decide, connected, explain, changed: () => void}} context */
+  /** @param {{may, me, keys, decide, connected, explain, artifact, changed: () => void}} context */
   constructor(context) {
     this.context = context;
     this.title = h("h2", { class: "asks-title", tabindex: "-1" });
@@ -30,6 +31,10 @@ export class Approvals {
       may: this.context.may(),
       me: this.context.me(),
       remove: (card) => this.#remove(card),
+      difference: (proposal) => {
+        const artifact = differenceOf(proposal, model.artifacts);
+        return artifact && (() => this.context.artifact(model.run, artifact));
+      },
     };
     this.draw({ quiet: true });
   }
@@ -53,7 +58,9 @@ export class Approvals {
     const open = this.#open;
     for (const ticket of open) {
       if (this.#cards.has(ticket.ticketId)) continue;
-      const card = new Card(ticket, this.#model.calls.get(ticket.callId), this.#context);
+      const proposal = this.#model.proposals.get(ticket.arguments?.proposal) ?? null;
+      const applied = ticket.tool === APPLY ? proposal : null;
+      const card = new Card(ticket, this.#model.calls.get(ticket.callId), this.#context, applied);
       this.#cards.set(ticket.ticketId, card);
       this.list.append(card.element);
       if (!quiet) announce(t("ask.said", { tool: card.tool }), { urgent: true });

@@ -7,6 +7,7 @@ import { announce, button, h, icon, say, sign, tell } from "./dom.js";
 import { isObject, pretty, sameJson } from "./exact.js";
 import { clock, oneLine, wholeSeconds } from "./format.js";
 import { freshId } from "./link.js";
+import { FileChoice, ProposedChanges } from "./proposal.js";
 import { formOf, mayDecide, reviewersOf, subjectOf, ticketBody, titleOf } from "./ticket.js";
 import { knows, t } from "./words.js";
 
@@ -24,11 +25,13 @@ export class Card {
   /**
    * @param {object} ticket the payload of run.approval.requested, with its status
    * @param {object | undefined} call the item of its call
+   * @param {object | null} proposal the proposal that its call applies
    * @param {{run: string, may: boolean, me: string, keys: () => boolean, decide: (frame: object) => Promise<object>,
-   *   connected: () => boolean, explain: (error: Error) => string, remove: (card: Card) => void}} context
+   *   connected: () => boolean, explain: (error: Error) => string, remove: (card: Card) => void,
+   *   difference: (proposal: object) => (() => Promise<Blob>) | null}} context
    */
-  constructor(ticket, call, context) {
-    Object.assign(this, { ticket, context, form: formOf(ticket), state: "idle", blocks: [] });
+  constructor(ticket, call, context, proposal = null) {
+    Object.assign(this, { ticket, context, proposal, form: formOf(ticket), state: "idle", blocks: [] });
     this.tool = subjectOf(ticket);
     this.may = context.may && mayDecide(ticket, context.me);
     this.ofRun = ticket.callId === null; // it holds the run: there is no call, and nothing to edit
@@ -52,10 +55,20 @@ export class Card {
     this.extra = h("div", { class: "card-extra" });
     this.buttons = h("div", { class: "card-buttons" });
     const head = h("header", { class: "card-head" }, kind, this.left, title);
-    const parts = [head, ...ticketBody(ticket, call, this.blocks), this.extra, this.status, this.buttons];
+    this.changes = this.#changes();
+    const parts = [head, ...ticketBody(ticket, call, this.blocks, this.changes), this.extra, this.status, this.buttons];
     const element = h("article", { class: "card", tabindex: "0", "aria-labelledby": title.id }, ...parts);
     this.#actions();
     return element;
+  }
+
+  /** What a proposal changes, of a call that applies one that this page knows; else null. */
+  #changes() {
+    const proposal = this.proposal;
+    if (!proposal || this.form !== "approve") return null;
+    const changes = new ProposedChanges(proposal, this.context.difference(proposal));
+    this.blocks.push(changes);
+    return changes;
   }
 
   /** The time that is left. */
@@ -82,6 +95,15 @@ export class Card {
         this.primary,
         this.#button("", "ask.tell", () => this.tell()),
         this.#button("", "ask.end", () => this.deny()),
+      );
+    }
+    if (this.changes) {
+      this.primary = this.#button("primary", "ask.apply.go", () => this.approve());
+      return this.buttons.replaceChildren(
+        this.primary,
+        ...(this.proposal.files?.length > 1 ? [this.#button("", "ask.apply.some", () => this.some())] : []),
+        this.#button("", "ask.apply.tell", () => this.change()),
+        this.#button("", "ask.apply.reject", () => this.deny()),
       );
     }
     if (this.form === "approve") {
@@ -177,6 +199,33 @@ export class Card {
       event.preventDefault();
       go();
     });
+    field.focus();
+  }
+
+  /** Apply some files of the proposal; the others stay pending. */
+  some() {
+    if (this.busy || !this.#allShown()) return;
+    const choice = new FileChoice(this.proposal.files);
+    const go = () => {
+      const paths = choice.read();
+      if (paths.length) this.#send({ action: "resume", editedArguments: { ...this.ticket.arguments, paths } });
+    };
+    this.#step("editing", choice.element, this.#button("primary", "ask.apply.chosen", go));
+    choice.boxes[0]?.focus();
+  }
+
+  /** Refuse with a text that the agent reads, and works on with. */
+  change() {
+    if (this.busy) return;
+    const id = `change-${freshId()}`;
+    const field = h("textarea", { id, rows: "3", maxlength: "10000" });
+    const go = () => {
+      const text = field.value.trim();
+      if (text) this.#send({ action: "cancel", result: text });
+      else field.focus();
+    };
+    const asked = h("div", { class: "field" }, h("label", { for: id, say: "ask.apply.label" }), field);
+    this.#step("denying", asked, this.#button("primary", "ask.apply.send", go));
     field.focus();
   }
 

@@ -33,6 +33,8 @@ export class RunModel {
     this.running = new Map(); // call id -> {item, since}
     this.messages = new Map();
     this.calls = new Map();
+    this.artifacts = []; // as their events say, oldest first
+    this.proposals = new Map(); // proposal -> the payload of run.diff.ready, with its status
   }
 
   get done() {
@@ -160,19 +162,19 @@ export class RunModel {
     this.note(text, { code, model, ...wait }, at, { icon: "again", detail });
   }
 
-  delta(kind, { messageId: id, text }, at) {
-    const item = this.#message(kind, id, at);
+  delta(kind, { messageId: id, text, callId }, at) {
+    const item = this.#message(kind, id, at, callId);
     item.text += text;
     item.live = true;
     this.touch(item);
   }
 
-  completed({ messageId: id, role, text, large, cut = false }, at) {
+  completed({ messageId: id, role, text, large, cut = false, callId }, at) {
     if (large) text = this.messages.get(`message ${id}`)?.text || text; // an excerpt: the deltas hold all of it
     if (role === "user") return; // an item of the kind input has this text already
     if (!text && !this.messages.has(`message ${id}`)) return; // a message of tool calls only
-    const item = this.#message("message", id, at);
-    this.said = text;
+    const item = this.#message("message", id, at, callId);
+    if (!callId) this.said = text; // a text of a program is not the answer of the agent
     this.touch(Object.assign(item, { text, role, cut, live: false }));
   }
 
@@ -180,11 +182,29 @@ export class RunModel {
     for (const kind of ["message", "reasoning"]) this.#discard(`${kind} ${id}`, reason);
   }
 
-  #message(kind, id, at) {
+  #message(kind, id, at, callId) {
     const key = `${kind} ${id}`;
     let item = this.messages.get(key);
     if (!item) this.messages.set(key, (item = this.add({ kind, id, text: "", at, live: true })));
+    if (callId) item.agent = this.#tool(callId); // the body of the call says this
     return item;
+  }
+
+  #tool(callId) {
+    return this.calls.get(callId)?.tool ?? callId;
+  }
+
+  gateAllowed({ callId: id, plugin, note }, at) {
+    this.note("item.allowed", { plugin, tool: this.#tool(id) }, at, { icon: "check", detail: note });
+  }
+
+  planned({ callId: id, entries }, at) {
+    const detail = entries.map(({ text, status }) => `${text} (${status})`).join("\n");
+    this.note("item.plan", { tool: this.#tool(id) }, at, { icon: "dot", detail });
+  }
+
+  fileRead({ callId: id, path }, at) {
+    this.note("item.file", { tool: this.#tool(id), path }, at, { icon: "dot" });
   }
 
   #discard(key, reason) {
@@ -196,8 +216,8 @@ export class RunModel {
     const { callId: id, tool, arguments: given, effect, status, parentCallId: parent } = payload;
     const item = this.#call(id, tool, at);
     this.tools.push(tool);
-    const inside = parent ? `${this.calls.get(parent)?.tool ?? parent} › ` : ""; // of the call whose body asks
-    this.touch(Object.assign(item, { tool: inside + tool, given, effect, status }));
+    const caller = parent && (this.calls.get(parent)?.tool ?? parent); // the call whose body makes this one
+    this.touch(Object.assign(item, { tool: caller ? `${caller} › ${tool}` : tool, caller, given, effect, status }));
   }
 
   toolStarted({ callId: id, attempt, status }, at) {
@@ -287,6 +307,37 @@ export class RunModel {
     this.note(text, { tool, by }, at, { icon: good ? "check" : "slash", tone, detail: reason, after });
   }
 
+  published(artifact, at) {
+    this.artifacts.push(artifact);
+    const tool = this.calls.get(artifact.callId)?.tool ?? artifact.callId;
+    this.add({ kind: "artifact", artifact, tool, at });
+  }
+
+  proposed(proposal, at) {
+    this.proposals.set(proposal.proposal, proposal);
+    const difference = this.artifacts.find(({ artifactId: id }) => id === proposal.artifact) ?? null;
+    this.add({ kind: "proposal", proposal, difference, at });
+  }
+
+  /** A proposal has another status; its row and a line say so. */
+  patched({ proposal: id, files = [], status, conflicts = [] }, at) {
+    const proposal = this.proposals.get(id);
+    if (proposal) proposal.status = status;
+    for (const item of this.items) if (item.kind === "proposal" && item.proposal === proposal) this.touch(item);
+    if (status === "proposed") return; // its row says that
+    const tone = status === "conflicted" ? "bad" : status === "discarded" ? "" : "good";
+    const names = (conflicts.length ? conflicts : files).join("\n");
+    this.note(`item.patch.${status}`, { n: files.length }, at, { icon: "file", tone, detail: names });
+  }
+
+  /** What the body of a call says that it wants to do. */
+  planned({ callId: id, entries }, at) {
+    const tool = this.calls.get(id)?.tool ?? id;
+    const given = Array.isArray(entries) ? entries : [];
+    const detail = given.map(({ text, status }) => `${MARKS[status] ?? "○"} ${text ?? ""}`).join("\n");
+    this.note("item.plan", { tool }, at, { icon: "queues", detail });
+  }
+
   received({ text, attachments, by }, at) {
     this.add({ kind: "input", text, attachments, by, at, first: false });
   }
@@ -323,6 +374,8 @@ const STAGE_EVENTS = Object.fromEntries(
   ]),
 );
 
+const MARKS = { completed: "●", in_progress: "◐" }; // of the entries of a plan; any other is not begun
+
 const it = RunModel.prototype;
 const HANDLERS = {
   ...Object.fromEntries(Object.keys(STAGE_EVENTS).map((type) => [type, it.moved])),
@@ -338,6 +391,19 @@ const HANDLERS = {
   "run.pause.requested": it.pauseAsked,
   "run.decision.refused"(payload, at) {
     this.note("item.refused", { code: payload.code }, at, { icon: "warn", tone: "bad", detail: payload.detail });
+  },
+  "run.gate.allowed": it.gateAllowed,
+  "run.plan.changed": it.planned,
+  "run.file.read": it.fileRead,
+  "runtime.unavailable"({ runtime, reason, hint }, at) {
+    const detail = [reason, hint].filter(Boolean).join(" ");
+    this.note("item.runtime.unavailable", { runtime }, at, { icon: "warn", tone: "bad", detail });
+  },
+  "runtime.timeout"({ runtime, which, seconds }, at) {
+    this.note(`item.runtime.${which}`, { runtime, seconds }, at, { icon: "warn", tone: "bad" });
+  },
+  "schema.validation_failed"({ source, line, rule, sample }, at) {
+    this.note("item.schema", { source, line, rule }, at, { icon: "warn", tone: "wait", detail: sample });
   },
   "run.gate.overruled"({ callId: id, plugin, verdict, by }, at) {
     const tool = this.calls.get(id)?.tool ?? id;
@@ -420,6 +486,32 @@ const HANDLERS = {
     this.active = to;
     this.note("item.handoff", { from, to }, at, { icon: "dot" });
   },
+  "run.gate.allowed"({ callId: id, plugin, note }, at) {
+    this.note("item.allowed", { plugin, tool: this.calls.get(id)?.tool ?? id }, at, { icon: "dot", detail: note });
+  },
+  "run.file.read"({ callId: id, path, lines }, at) {
+    const tool = this.calls.get(id)?.tool ?? id;
+    this.note(lines === undefined ? "item.read" : "item.read.lines", { tool, path, lines }, at, { icon: "dot" });
+  },
+  "run.diff.ready": it.proposed,
+  "run.patch.proposed": it.patched,
+  "run.patch.applied": it.patched,
+  "run.patch.conflicted": it.patched,
+  "run.patch.discarded": it.patched,
+  "run.plan.changed": it.planned,
+  "runtime.unavailable"({ runtime, reason, hint }, at) {
+    const detail = [reason, hint].filter(Boolean).join("\n");
+    this.note("item.unavailable", { runtime }, at, { icon: "warn", tone: "bad", detail });
+  },
+  "runtime.timeout"({ runtime, which, seconds }, at) {
+    this.note(`item.timeout.${which}`, { runtime, wait: seconds }, at, { icon: "warn", tone: "bad" });
+  },
+  "schema.validation_failed"({ source, from, line, rule, sample }, at) {
+    const detail = [rule, sample].filter(Boolean).join("\n");
+    this.note("item.unfit", { source: source ?? from, line }, at, { icon: "warn", tone: "wait", detail });
+  },
+  "run.artifact.ready": it.published,
+  "run.preview.ready": it.published,
   "run.approval.requested": it.requested,
   "run.approval.resolved": it.resolved,
 };

@@ -1,11 +1,13 @@
 // The shown run: its head, its details, its activity, and the field for more input.
 
 import { Approvals } from "./approvals.js";
+import { ArtifactList, showArtifact } from "./artifacts.js";
 import { copyFrom, foreign } from "./blocks.js";
 import { askFork } from "./dialogs.js";
 import { announce, button, h, icon, say, sign, tell } from "./dom.js";
 import { ago, compact, moment, number, oneLine, wholeSeconds } from "./format.js";
 import { addressOf } from "./session.js";
+import { showEvidence } from "./evidence.js";
 import { Timeline } from "./timeline.js";
 import { knows, t } from "./words.js";
 
@@ -31,6 +33,7 @@ export class Page {
       decide: context.command,
       connected: context.connected,
       explain: context.explain,
+      artifact: context.artifact,
       changed: () => this.#entry?.live && this.timeline.draw(),
       fallback: () => part("scroller").focus({ preventScroll: true }),
     });
@@ -48,6 +51,9 @@ export class Page {
     this.timeline.skew = () => this.skew;
     this.notice = part("notice");
     this.notice.lastElementChild.addEventListener("click", () => this.#noticed());
+    this.artifacts = new ArtifactList();
+    part("artifacts").append(this.artifacts.element);
+    part("page").addEventListener("artifact", ({ detail }) => this.#artifact(detail));
     WIDE.addEventListener("change", () => this.#settle());
     this.#settle();
     this.#composer();
@@ -70,6 +76,9 @@ export class Page {
   show(entry) {
     this.#entry = entry;
     this.#drawn = {};
+    this.artifacts.again();
+    this.artifacts.draw({ artifacts: [] });
+    this.artifacts.again();
     part("nothing").hidden = entry !== null;
     part("page").hidden = entry === null;
     say(part("nothing-title"), "run.none");
@@ -103,6 +112,7 @@ export class Page {
     if (this.#shown !== entry.model) return;
     this.approvals.draw();
     this.timeline.draw();
+    this.artifacts.draw(entry.model);
     this.tick();
   }
 
@@ -128,12 +138,18 @@ export class Page {
   /** Redraw everything in another language. */
   again() {
     this.#drawn = {};
+    this.artifacts.again();
     if (!this.#entry) return;
     this.timeline.again();
     this.draw();
   }
 
   // --- parts ---------------------------------------------------------------------------------------------------------
+
+  #artifact(artifact) {
+    const { run } = this.#entry;
+    showArtifact({ artifact, load: () => this.context.artifact(run, artifact), explain: this.context.explain });
+  }
 
   /** Place the decisions where they are read: beside the timeline, or at its end. */
   #settle() {
@@ -193,7 +209,8 @@ export class Page {
     part("pausing").hidden = !live || !model.pausing;
     const goes = model.done ? "start" : "decide";
     part("composer").hidden = !live || !may(goes);
-    part("next").hidden = !live || !model.done || !may("start");
+    part("next").hidden = !live || !model.done;
+    part("again").hidden = part("fork").hidden = !may("start");
     this.#once("goes", goes, () => this.#compose(model.done));
     const { values } = this;
     values.by(model.by);
@@ -301,7 +318,18 @@ export class Page {
       icon("fork"),
       h("span", { say: "next.fork" }),
     );
-    part("next").append(again, fork, h("p", { class: "fault", role: "alert" }));
+    const evidence = button(
+      "",
+      { id: "evidence", on: { click: () => this.#evidence() } },
+      icon("lock"),
+      h("span", { say: "evidence.title" }),
+    );
+    part("next").append(again, fork, evidence, h("p", { class: "fault", role: "alert" }));
+  }
+
+  #evidence() {
+    const { run } = this.#entry;
+    showEvidence({ run, load: () => this.context.evidence(run), explain: this.context.explain });
   }
 
   /** The same question in a run of its own, with the earlier content of its thread: a fork at the beginning. */

@@ -1,9 +1,11 @@
 // The rows of a run's timeline: one class per kind of item of the model. timeline.js places them.
 
+import { aboutOf, kindOf, opener } from "./artifacts.js";
 import { Block, copyFrom, foreign, Prose, runLink } from "./blocks.js";
 import { button, h, icon, say, sign, tell } from "./dom.js";
 import { compact, duration, moment, offset, oneLine, percent, size } from "./format.js";
 import { Rich } from "./markdown.js";
+import { proposalBody, statusOf } from "./proposal.js";
 import { knows, t } from "./words.js";
 
 const WAITED_MS = 1_000; // shorter waits are not shown
@@ -183,6 +185,7 @@ class CallRow extends Row {
       this.mark = fresh;
       this.element.dataset.status = this.shown = shown;
     }
+    this.element.classList.toggle("is-nested", Boolean(item.caller));
     tell(this.tool, oneLine(item.tool, 80));
     if (knows(`call.${shown}`)) say(this.status, `call.${shown}`);
     else tell(this.status, shown);
@@ -237,6 +240,35 @@ class CallRow extends Row {
     return block.set(value);
   }
 }
+
+class ArtifactRow extends Row {
+  constructor(item, origin) {
+    const { artifact } = item;
+    const name = opener(artifact, foreign(oneLine(artifact.name, 120)));
+    const facts = h("span", { class: "row-meta" }, kindOf(artifact), " · ", h("bdi", {}, aboutOf(artifact)));
+    const head = h("div", { class: "note-line" }, h("span", publishedBy(item)), name, facts);
+    super(item, origin, icon("file"), head);
+  }
+}
+
+class ProposalRow extends Row {
+  constructor(item, origin) {
+    const status = h("span", { class: "chip" });
+    const title = h("strong", { say: "proposal.title" });
+    const summary = h("bdi", { class: "row-meta" }, oneLine(item.proposal.summary, 120));
+    const head = h("div", { class: "note-line" }, title, summary, status);
+    super(item, origin, icon("file"), h("div", { class: "proposal" }, head, ...proposalBody(item)));
+    Object.assign(this, { status });
+  }
+
+  update({ proposal }) {
+    const status = proposal.status ?? "ready";
+    this.status.className = `chip proposal-${oneLine(status, 20)}`;
+    say(this.status, statusOf(proposal).say);
+  }
+}
+
+const publishedBy = ({ tool }) => ({ class: "note-text", say: ["item.published", { tool: oneLine(tool, 80) }] });
 
 class EndRow extends Row {
   constructor(item, origin) {
@@ -307,6 +339,8 @@ export const ROWS = {
   reasoning: ReasoningRow,
   note: NoteRow,
   call: CallRow,
+  artifact: ArtifactRow,
+  proposal: ProposalRow,
   end: EndRow,
   unknown: UnknownRow,
 };

@@ -6,6 +6,7 @@ import { announce, button, copyText, h, icon } from "./dom.js";
 import { keptNumber, pretty } from "./exact.js";
 import { hides, moment, oneLine } from "./format.js";
 import { asksOutcome } from "./model.js";
+import { APPLY } from "./proposal.js";
 import { t } from "./words.js";
 
 const SHORT = 12; // characters of a fingerprint
@@ -39,6 +40,7 @@ export function titleOf(ticket) {
   const form = formOf(ticket);
   if (form === "unknown") return "ask.unknown";
   if (ticket.reason === "manual_pause") return "ask.pause";
+  if (ticket.tool === APPLY && form === "approve") return "ask.apply";
   if (ticket.reason === "external_event") return "ask.external";
   return form === "answer" ? "ask.answer" : "ask.may";
 }
@@ -48,8 +50,9 @@ export function titleOf(ticket) {
  * @param {object} ticket the payload of run.approval.requested
  * @param {object | undefined} call the item of its call, if the page knows it
  * @param {Block[]} blocks receives every value that may be cut: all must be shown completely before an approval
+ * @param {ProposedChanges | null} changes what a proposal changes, of a call that applies one
  */
-export function* ticketBody(ticket, call, blocks) {
+export function* ticketBody(ticket, call, blocks, changes = null) {
   const form = formOf(ticket);
   if (form === "unknown") yield h("p", { class: "card-unknown" }, icon("warn"), h("span", { say: "ask.unknown.why" }));
   else if (!saysNothing(ticket.message)) yield message(ticket.message, blocks);
@@ -59,7 +62,9 @@ export function* ticketBody(ticket, call, blocks) {
   if (ticket.callId !== null) {
     const own = !ticket.childRunId; // the call of a mirror is another tool's
     yield fact("ask.call", foreign(ticket.tool, "card-tool"), own ? effect(call) : null);
+    if (own && call?.caller) yield fact("ask.caller", foreign(oneLine(call.caller, 80)));
     if (!own) yield fact("ask.child", runLink(ticket.childRunId));
+    if (changes) yield changes.element;
     yield* values("ask.args", ticket.arguments, blocks, "ask.noargs");
   }
   if (Object.keys(ticket.parameters ?? {}).length) yield* values("ask.parameters", ticket.parameters, blocks);

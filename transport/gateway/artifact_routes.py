@@ -17,7 +17,8 @@ from .http import Request, Response, Route
 
 POLICY: Final = "default-src 'none'; sandbox"
 """The Content-Security-Policy of an artifact: no script, no form, no source, a separate origin."""
-ANY: Final = "application/octet-stream"
+ANY: Final = "*/*"
+"""The media type in the document: that of the artifact."""
 
 
 async def artifact(gateway: Gateway, request: Request) -> Response:

@@ -17,14 +17,16 @@ POLICY: Final = "; ".join(
         "default-src 'none'",
         "script-src 'self'",
         "style-src 'self'",
-        "img-src 'self'",
+        "img-src 'self' blob:",
         "connect-src 'self' ws: wss:",
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
     )
 )
-"""The Content-Security-Policy: the page's own files and its own gateway; no inline script, no frame around the page."""
+"""The Content-Security-Policy: the page's own files and its own gateway; no inline script, no frame around the page.
+
+`blob:`: pictures that the page has read with its token, as artifacts."""
 
 _TYPES: Final = {
     ".html": "text/html; charset=utf-8",

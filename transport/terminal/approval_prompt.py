@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from greenroom.actors.contract.secrets.secret_readers import HOME, MASK
 from greenroom.supervision.fields import did_you_mean
 
 from . import text_format
+from .difference import ProposedDifference, proposal_of, rows
 from .keyboard import Keyboard
 from .screen import Screen, Style
 
@@ -44,6 +46,9 @@ class FileChange:
     after: str
 
 
+Change = FileChange | ProposedDifference
+
+
 def answerable_by_yes(ticket: Ticket) -> bool:
     """Return True if a plain "yes" answers the ticket: no value is requested, and no effect can happen twice."""
     asks_value = ticket.response_schema is not None or ticket.resume_mode != "replay_tool_call"
@@ -58,6 +63,10 @@ EXPIRIES: Final = {"deny": "it is denied", "cancel_run": "the run is cancelled",
 
 LIVE: Final = "decide soon: a process waits"
 """Says that the ticket is withdrawn if the process that waits ends."""
+INSTEAD: Final = "n TEXT says no, and the agent reads TEXT"
+"""Says how to refuse the work of a program and let it go on."""
+_REFUSAL: Final = re.compile(r"no?\s+(\S.*)", re.IGNORECASE)
+"""A no with a text for the agent."""
 
 
 def barred(ticket: Ticket, by: str) -> str:
@@ -68,7 +77,7 @@ def barred(ticket: Ticket, by: str) -> str:
     return f"Only {who} may decide about {text_format.subject(ticket.tool)}; you are {text_format.one_line(by, 64)}."
 
 
-def details(ticket: Ticket, change: FileChange | None = None, *, whole: bool = False) -> Iterator[Row]:
+def details(ticket: Ticket, change: Change | None = None, *, whole: bool = False) -> Iterator[Row]:
     """Yield exactly what would happen, as lines.
 
     Without `whole`, long texts are cut at `PREVIEW` lines, with a notice.
@@ -76,7 +85,7 @@ def details(ticket: Ticket, change: FileChange | None = None, *, whole: bool = F
     if ticket.message and ticket.message != NO_WORDS:
         yield text_format.clean(ticket.message), ""
     for name, data in (*ticket.arguments.items(), *ticket.parameters.items()):
-        if change is not None and name == change.argument:
+        if isinstance(change, FileChange) and name == change.argument:
             yield from _changed(change, whole=whole)
         elif isinstance(data, str) and ("\n" in data or len(data) > 200):
             summary = f"{text_format.lines_of(data)}, {text_format.size(len(data.encode('utf-8', 'replace')))}"
@@ -85,6 +94,8 @@ def details(ticket: Ticket, change: FileChange | None = None, *, whole: bool = F
         else:
             text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, default=str)
             yield f"  {text_format.one_line(name, 40)}: {text_format.clean(text)}", ""
+    if isinstance(change, ProposedDifference):
+        yield from _text(list(rows(change.text)), whole=whole)
     if ticket.response_schema is not None:
         yield f"  the answer must satisfy {json.dumps(ticket.response_schema)}", "dim"
     if ticket.live:
@@ -219,9 +230,7 @@ _MASKED: Final = (
 )
 
 
-async def ask(
-    ticket: Ticket, *, keyboard: Keyboard, screen: Screen, change: FileChange | None = None
-) -> Decision | None:
+async def ask(ticket: Ticket, *, keyboard: Keyboard, screen: Screen, change: Change | None = None) -> Decision | None:
     """Prompt until there is a decision; None (also on Ctrl-D) leaves the run waiting."""
     form = _form(ticket)
     prompt = _OpenPrompt(ticket, form, keyboard, screen)
@@ -230,6 +239,8 @@ async def ask(
     screen.row(form.title, "warn")
     for text, style in details(ticket, change):
         screen.row(text, style)
+    if ticket.live or proposal_of(ticket) is not None:
+        screen.row(f"  {INSTEAD}", "dim")
     choices = " · ".join(f"{key} {text}" for key, text in form.keys.items())
     while True:
         screen.prompt(f"{choices} ? ")
@@ -243,6 +254,9 @@ async def ask(
             for text, style in details(ticket, change, whole=True):
                 screen.row(text, style)
             continue
+        refusal = _REFUSAL.fullmatch(line or "") if ticket.call_id is not None and "n" in form.keys else None
+        if refusal is not None:
+            return ticket.deny(refusal[1], text=refusal[1])
         decision = await prompt.decision(key, line or "")
         if decision is not None:
             return decision

@@ -138,6 +138,14 @@ def attached(part: JSONObject) -> str:
     return " ".join(filter(None, (one_line(str(media_type), 60), facts, named)))
 
 
+def published(artifact: JSONObject) -> str:
+    """Return the facts of an artifact, as they are on the wire, in a few words: file a.md, text/markdown 2 kB."""
+    facts = [one_line(str(artifact["mediaType"]), 60)]
+    facts += [size(artifact["size"])] if artifact.get("size") else []
+    facts += [one_line(str(artifact[place]), 120) for place in ("path", "url") if artifact.get(place)]
+    return f"{artifact['kind']} {one_line(str(artifact['name']), 80)}, {' '.join(facts)}"
+
+
 def size(count: int) -> str:
     """Format a number of bytes: 900 bytes, 2.1 kB, 3.4 MB."""
     if count < 1000:

@@ -130,8 +130,13 @@ class Timeline:
     def _message(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         """Keep a text that precedes calls, to become a line with the first call; a final text is the run's output.
 
-        A text that the end of the run has cut is neither.
+        A text that the end of the run has cut is neither. A text of a program that works for a call is a line of it.
         """
+        if payload.get("callId") is not None:
+            yield Line(
+                at=at, kind="text", who=self._call(payload).tool, what=text_format.clean(payload["text"].strip())
+            )
+            return
         text = payload["text"].strip() if payload["role"] == "assistant" else self._said
         if payload.get("cut"):
             yield Line(at=at, kind="text", who=self.agent, what=text_format.clean(text))
@@ -227,6 +232,8 @@ class Timeline:
 
     def _requested(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         tool = text_format.subject(payload["tool"], 40)
+        if payload.get("childRunId") is None:  # the tool of a mirror is that of the child run's call
+            tool = self._tools.get(payload.get("callId") or "", tool)
         self._tickets[payload["ticketId"]] = tool
         if payload.get("callId") is None:
             what = text_format.one_line(payload.get("message", ""), 200)
@@ -259,6 +266,34 @@ class Timeline:
         detail = payload.get("detail") or payload.get("reason") or payload.get("text") or payload.get("mode") or ""
         what = f"{_NOTES[event.type]}: {text_format.one_line(str(detail), 200)}" if detail else _NOTES[event.type]
         yield Line(at=at, kind="note", who=self.agent, what=what)
+
+    def _allowed(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
+        plugin, note = text_format.one_line(payload["plugin"], 40), text_format.one_line(payload["note"], 160)
+        yield Line(at=at, kind="note", who=self._call(payload).tool, what=f"{plugin} let it pass: {note}")
+
+    def _planned(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
+        entries = [text_format.one_line(f"{one['text']} ({one['status']})", 60) for one in payload["entries"]]
+        what = f"plans: {text_format.one_line('; '.join(entries), 200)}"
+        yield Line(at=at, kind="note", who=self._call(payload).tool, what=what)
+
+    def _file_read(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
+        what = f"has read {text_format.one_line(payload['path'], 160)}"
+        yield Line(at=at, kind="note", who=self._call(payload).tool, what=what)
+
+    def _program_failed(self, event: Event, payload: JSONObject, at: float) -> Iterator[Line]:
+        who = text_format.one_line(payload.get("runtime") or payload.get("source") or "", 40)
+        match event.type:
+            case "runtime.unavailable":
+                what = f"is not available: {payload['reason']} {payload.get('hint', '')}"
+            case "runtime.timeout":
+                what = f"did not answer for {text_format.duration(payload['seconds'])} ({payload['which']})"
+            case _:
+                what = f"broke the rule {payload['rule']} in line {payload['line']}: {payload.get('sample', '')}"
+        yield Line(at=at, kind="note", who=who, what=text_format.one_line(what, 200))
+
+    def _published(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
+        what = f"published {text_format.published(payload)}"
+        yield Line(at=at, kind="note", who=self._call(payload).tool, what=what, outcome=payload["artifactId"])
 
     def _overruled(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         plugin, by = text_format.one_line(payload["plugin"], 40), text_format.one_line(payload["by"], 40)
@@ -335,9 +370,17 @@ _HANDLERS: Final[Mapping[str, Callable[[Timeline, Event, JSONObject, float], Ite
     "run.handoff": Timeline._handed_over,
     "run.approval.requested": Timeline._requested,
     "run.approval.resolved": Timeline._resolved,
+    "run.gate.allowed": Timeline._allowed,
     "run.gate.overruled": Timeline._overruled,
+    "run.plan.changed": Timeline._planned,
+    "run.file.read": Timeline._file_read,
+    "runtime.unavailable": Timeline._program_failed,
+    "runtime.timeout": Timeline._program_failed,
+    "schema.validation_failed": Timeline._program_failed,
     "run.guardrail.tripped": Timeline._tripped,
     "run.state.conflict": Timeline._conflict,
+    "run.artifact.ready": Timeline._published,
+    "run.preview.ready": Timeline._published,
     "run.cleanup.overrun": Timeline._overrun,
     **dict.fromkeys(_NOTES, Timeline._noted),
 }

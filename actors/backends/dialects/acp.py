@@ -4,6 +4,9 @@ Theory of operation. `initialize`, `session/new` (or `session/load`) and `sessio
 of the program is answered once and never "always": with the option allow_once or reject_once, else with outcome
 cancelled. The state of a call comes in parts, and a part may be the first to be seen; a question has the parts so far.
 `session/load` replays the history as updates before it is answered; these are skipped.
+
+A refusal has no text in this protocol. A program that ends its turn with the refusal (OpenCode) gets the text as
+another prompt; one that goes on (Gemini) knows only that the call did not run.
 """
 
 from __future__ import annotations
@@ -47,6 +50,16 @@ _LOGIN: Final = -32000
 """The code of the error that says that the program is not logged in."""
 _BUDGETS: Final = ("max_tokens", "max_turn_requests")
 _KINDS: Final = frozenset((*ACP_EFFECTS, "switch_mode", "other"))
+_EMPTY: Final[tuple[JSONValue, ...]] = ("", [], {})
+"""Values that take nothing away from a call: a question of OpenCode names the file in no part but an earlier one."""
+_NOT_OFFERED: Final = frozenset(
+    (
+        *("fs/read_text_file", "fs/write_text_file", "terminal/create", "terminal/output"),
+        *("terminal/wait_for_exit", "terminal/kill", "terminal/release"),
+    )
+)
+"""Requests that the capabilities of this client do not offer. OpenCode makes one all the same, and can do without."""
+_REFUSED: Final = "The call was not allowed, and did not run. The reason: {}\nGo on with the task."
 
 
 class ACPDialect(RPCDialect):
@@ -68,6 +81,8 @@ class ACPDialect(RPCDialect):
         self._message: list[str] = []
         self._size = 0
         self._text = ""
+        self._refusals: list[str] = []
+        self._tokens = Usage()
 
     def begin(self, prompt: Prompt) -> Launch:
         """Return how the program is started."""
@@ -92,6 +107,12 @@ class ACPDialect(RPCDialect):
         self._asks.clear()
         return data
 
+    def answer(self, ask_id: str, answer: AskAnswer) -> bytes:
+        """Return the response to the request of a question; keep the text of a refusal."""
+        if ask_id in self._asks and isinstance(answer, Declined) and answer.text:
+            self._refusals.append(answer.text)
+        return super().answer(ask_id, answer)
+
     def answered(self, answer: Answered) -> Iterator[Item]:
         """Yield the next step of the opening, or the end of the prompt."""
         result = mapping(answer.result)
@@ -112,9 +133,7 @@ class ACPDialect(RPCDialect):
                 self._session = string(result.get("sessionId")) or (self._prompt.session or "")
                 yield SessionKnown(session_id=self._session)
                 parts = (self._prompt.instructions, self._recap, self._prompt.text)
-                text = "\n\n".join(part for part in parts if part)
-                prompt = {"sessionId": self._session, "prompt": [{"type": "text", "text": text}]}
-                yield SendBytes(data=self._peer.request("session/prompt", prompt)[1])
+                yield self._ask_for("\n\n".join(part for part in parts if part))
             case _:  # session/prompt
                 yield from self._prompted(result)
 
@@ -142,13 +161,18 @@ class ACPDialect(RPCDialect):
         opening: JSONObject = {"cwd": self._prompt.folder, "mcpServers": []}
         yield SendBytes(data=self._peer.request("session/new", opening)[1])
 
+    def _ask_for(self, text: str) -> SendBytes:
+        prompt = {"sessionId": self._session, "prompt": [{"type": "text", "text": text}]}
+        return SendBytes(data=self._peer.request("session/prompt", prompt)[1])
+
     def _prompted(self, result: JSONObject) -> Iterator[Item]:
         yield from self._spoken()
-        quota = mapping(mapping(mapping(result.get("_meta")).get("quota")).get("token_count"))
-        if quota:
-            input_, output = count(quota.get("input_tokens")), count(quota.get("output_tokens"))
-            yield UsageSeen(usage=Usage(requests=1, input=input_, output=output))
+        yield from self._used(result)
         match result.get("stopReason"):
+            case "end_turn" if self._refusals:
+                text = "\n".join(self._refusals)
+                self._refusals.clear()
+                yield self._ask_for(_REFUSED.format(text))
             case "end_turn":
                 yield from self.done(PromptDone(text=self._text))
             case "cancelled":
@@ -175,6 +199,8 @@ class ACPDialect(RPCDialect):
                     yield from self.ask(request, _elicited, partial(_question, message, schema))
                 else:  # an address to be opened
                     yield from self.refuse(request, _elicited)
+            case method if method in _NOT_OFFERED:
+                yield from self.reject(request, known=True)
             case _:
                 yield from self.reject(request)
 
@@ -201,7 +227,12 @@ class ACPDialect(RPCDialect):
         """Note parts of a call and return its kind and all parts so far."""
         known = self.call(call_id)
         kind = string(parts.get("kind")) or (known[0] if known else "other")
-        fields = {name: value for name, value in parts.items() if value is not None and name != "sessionUpdate"}
+        before = known[1] if known else {}
+        fields = {
+            name: value
+            for name, value in parts.items()
+            if value is not None and name != "sessionUpdate" and (value not in _EMPTY or name not in before)
+        }
         self.note_call(call_id, kind if kind in _KINDS else "other", fields, asked=asked)
         tool, arguments, _ = self.call(call_id) or (kind, fields, asked)
         return tool, arguments
@@ -241,6 +272,7 @@ class ACPDialect(RPCDialect):
 
     def _chunk(self, text: str) -> Iterator[Item]:
         if text:
+            self._refusals.clear()  # the program goes on
             if self._size <= TEXT_LIMIT:
                 self._message.append(text)
             self._size += len(text)
@@ -251,11 +283,29 @@ class ACPDialect(RPCDialect):
         if not call_id:
             yield from self.unparsed("a call without its id")
             return
+        if self.call(call_id) is None:
+            self._refusals.clear()
         tool, arguments = self._merged(call_id, update)
         if (status := update.get("status")) in ("completed", "failed"):
             locations = [string(mapping(one).get("path")) for one in items(arguments.get("locations"))]
             read = next(filter(None, locations), "") if tool == "read" else ""
             yield from self.call_ended(call_id, _content(update), failed=status == "failed", read=read)
+
+    def _used(self, result: JSONObject) -> Iterator[Item]:
+        """Yield the tokens of a prompt, where the program counts: in `usage`, or as Gemini does."""
+        usage = mapping(result.get("usage"))
+        quota = mapping(mapping(mapping(result.get("_meta")).get("quota")).get("token_count"))
+        if not usage and not quota:
+            return
+        cached_tokens = count(usage.get("cachedReadTokens"))
+        self._tokens += Usage(
+            requests=1,
+            input=count(usage.get("inputTokens")) + cached_tokens + count(quota.get("input_tokens")),
+            output=count(usage.get("outputTokens")) + count(quota.get("output_tokens")),
+            cached=cached_tokens,
+            reasoning=count(usage.get("thoughtTokens")),
+        )
+        yield UsageSeen(usage=self._tokens)
 
     def _spoken(self) -> Iterator[Item]:
         """Yield the message that its pieces have made, when something else follows them."""

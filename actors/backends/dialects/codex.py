@@ -3,7 +3,8 @@
 Theory of operation. `initialize`, `thread/start` (or `thread/resume`) and `turn/start` follow each other, each when the
 one before is answered. The program asks about every command and patch (approval policy untrusted), about several at the
 same time, with ids of its own that are counted beside ours. A question about a patch names an item; the changes came
-with the item's start. Errors of items, and errors that work follows, are notices: `turn/completed` says how it ended.
+with the item's start. A refusal has no text, so `turn/steer` brings the text to the model. Errors of items, and errors
+that work follows, are notices: `turn/completed` says how it ended.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ...contract.messages import Usage
 from ...contract.plain import JSONObject, JSONValue
 from ...models.codecs.port import count, items, mapping, string
 from ...permission.subject import effect_of
-from ..dialect import AskAnswer, Granted, Launch, Prompt, Supplied
+from ..dialect import AskAnswer, Declined, Granted, Launch, Prompt, Supplied
 from ..items import (
     Asked,
     Item,
@@ -100,11 +101,21 @@ class CodexDialect(RPCDialect):
             return b""
         return self._peer.request("turn/interrupt", {"threadId": self._thread, "turnId": self._turn})[1]
 
+    def answer(self, ask_id: str, answer: AskAnswer) -> bytes:
+        """Return the response to the request of a question; the text of a refusal goes before it, into the turn."""
+        steer = b""
+        if ask_id in self._asks and isinstance(answer, Declined) and answer.text and self._turn:
+            text = [{"type": "text", "text": answer.text}]
+            steer = self._peer.request(
+                "turn/steer", {"threadId": self._thread, "expectedTurnId": self._turn, "input": text}
+            )[1]
+        return steer + super().answer(ask_id, answer)
+
     def answered(self, answer: Answered) -> Iterator[Item]:
         """Yield the next step of the opening, or its failure."""
         result = mapping(answer.result)
         if answer.error:
-            if answer.method == "turn/interrupt":
+            if answer.method in ("turn/interrupt", "turn/steer"):
                 yield Notice(kind="warning", text=cut(answer.error))
             elif answer.method == "thread/resume":
                 why = f"the program cannot continue its session ({cut(answer.error)}); a new one begins"
@@ -123,8 +134,10 @@ class CodexDialect(RPCDialect):
                 text = "\n\n".join(part for part in (self._recap, self._prompt.text) if part)
                 turn = {"threadId": self._thread, "input": [{"type": "text", "text": text}]}
                 yield SendBytes(data=self._peer.request("turn/start", turn)[1])
-            case _:  # turn/start
+            case "turn/start":
                 self._turn = string(mapping(result.get("turn")).get("id"))
+            case _:  # an interrupt, or the text of a refusal
+                pass
 
     def _open_thread(self) -> bytes:
         prompt = self._prompt

@@ -77,11 +77,12 @@ class RPCDialect(JSONLinesDialect):
         yield SendBytes(data=self._peer.respond(request.request_id, respond(Declined())))
         yield Notice(kind="refused", text=request.method)
 
-    def reject(self, request: PeerRequest) -> Iterator[Item]:
-        """Yield the error for a request that this side does not know."""
+    def reject(self, request: PeerRequest, *, known: bool = False) -> Iterator[Item]:
+        """Yield the error for a request that this side does not know, or (`known`) does not offer."""
         text = f"{request.method:.100} is not supported"
         yield SendBytes(data=self._peer.fail(request.request_id, METHOD_NOT_FOUND, text))
-        yield from self.unknown(request.method)
+        if not known:
+            yield from self.unknown(request.method)
 
     def withdraw(self, request_id: object) -> Iterator[Item]:
         """Yield that the program no longer waits for the answer to a request."""

@@ -1,16 +1,18 @@
-"""Pages of events, bounded in bytes; queries for lists of runs, validated, with opaque cursors."""
+"""Pages of events and values, bounded in bytes; queries for lists of runs, validated, with opaque cursors."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 import msgspec
 
 from ...contract.ids import content_digest
 from ...contract.run_lists import ORDERS, RunQuery
 from ...errors import UsageError
+from ...stored_values import PAGE_BYTES, StoredValue
 
 
 def page(frames: Iterable[bytes], max_bytes: int | None) -> Sequence[bytes]:
@@ -24,6 +26,17 @@ def page(frames: Iterable[bytes], max_bytes: int | None) -> Sequence[bytes]:
         if size >= max_bytes:
             break
     return tuple(frames_of_page)
+
+
+def values_page(values: Iterable[StoredValue], limit: int) -> Sequence[StoredValue]:
+    """Return up to `limit` values, and none behind the one that reaches `PAGE_BYTES`; later ones are not fetched."""
+    values_of_page, size = [], 0
+    for value in islice(values, limit):
+        values_of_page.append(value)
+        size += len(value.value)
+        if size >= PAGE_BYTES:
+            break
+    return tuple(values_of_page)
 
 
 Position = tuple[int, int]

@@ -18,6 +18,7 @@ from ...contract.recording import RecordDelta
 from ...contract.rows import RunOutline, RunRecord, ThreadInfo
 from ...contract.run_lists import RunPage, RunQuery
 from ...contract.state import StateWrite
+from ...stored_values import StoredValue, check_page
 from . import _paging
 from ._commit_rules import InvalidCommit
 from ._encoding import encode_commit, encode_new
@@ -48,6 +49,7 @@ class Queries(Protocol[C_contra]):
     def record(self, connection: C_contra, run_id: str, after: int, limit: int, /) -> Sequence[RecordDelta]: ...
     def messages(self, connection: C_contra, thread_id: str, /) -> Sequence[Message]: ...
     def parts(self, connection: C_contra, thread_id: str, digests: Sequence[str], /) -> Mapping[str, bytes]: ...
+    def values(self, connection: C_contra, space: str, after: str, limit: int, /) -> Sequence[StoredValue]: ...
 
 
 class ListQueries(Protocol[C_contra]):
@@ -169,6 +171,11 @@ class QueryStore(RequestStore, Generic[C]):
     @override
     async def parts(self, thread_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:
         return await self._read(self._queries.parts, thread_id, tuple(digests))
+
+    @override
+    async def values(self, space: str, *, after: str = "", limit: int = 100) -> Sequence[StoredValue]:
+        check_page(space, after, limit)
+        return await self._read(self._queries.values, space, after, limit)
 
     @override
     async def runs(self, query: RunQuery) -> RunPage:

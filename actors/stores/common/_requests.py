@@ -19,6 +19,7 @@ from ...contract.rows import Judge
 from ...errors import StoreDown, UsageError
 from ...processes import Ability, ReadyRun, Taken
 from ...store_events import CommandPosted, Report, RunCommitted, RunsPruned
+from ...stored_values import ValueWrite
 
 T = TypeVar("T")
 
@@ -248,8 +249,20 @@ class PruneRequest(PendingRequest[PruneSlice]):
             PendingRequest.settle(self, result, report)
 
 
+@attrs.define(eq=False)
+class SetValuesRequest(PendingRequest[bool]):
+    """Write values beside the runs, all or none. See `ValueStore.set_values`."""
+
+    writes: Sequence[ValueWrite]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the values."""
+        return sum(len(write.value or b"") for write in self.writes)
+
+
 OwnerRequest = (
     ClaimRequest | ReadyRequest | DueRequest | ReleaseRequest | GiveBackRequest | QueueRequest | ReviveRequest
 )
 """Changes only which process owns a run, or may own it."""
-Request = CommitRequest | CreateRequest | OwnerRequest | PostRequest | PruneRequest
+Request = CommitRequest | CreateRequest | OwnerRequest | PostRequest | PruneRequest | SetValuesRequest

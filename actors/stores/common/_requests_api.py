@@ -9,13 +9,14 @@ from typing import Protocol, TypeVar
 
 from typing_extensions import override
 
-from ...abc import Pruned, Store
+from ...abc import Pruned, Store, ValueStore
 from ...contract.claims import Claim
 from ...contract.commits import Commit, Created, Deliver, NewRun
 from ...contract.decisions import Command, CommandResult
 from ...contract.rows import Judge
 from ...errors import UsageError
 from ...processes import Ability, ReadyRun, Taken
+from ...stored_values import ValueWrite, check_writes
 from ._requests import (
     ClaimRequest,
     CommitRequest,
@@ -29,6 +30,7 @@ from ._requests import (
     ReadyRequest,
     ReleaseRequest,
     ReviveRequest,
+    SetValuesRequest,
 )
 from ._timestamps import milliseconds
 
@@ -45,7 +47,7 @@ class RequestQueue(Protocol):
         """See `WriteQueue.ask`."""
 
 
-class RequestStore(Store):
+class RequestStore(Store, ValueStore):
     """A store whose writes are requests to `_queue`, which a subclass sets.
 
     Refusals and cancellation: see `WriteQueue.ask`.
@@ -96,6 +98,10 @@ class RequestStore(Store):
     async def post(self, run_id: str, command: Command, judge: Judge) -> CommandResult:
         posted = await self._queue.ask(PostRequest(run_id, command, judge))
         return posted.reply
+
+    @override
+    async def set_values(self, writes: Sequence[ValueWrite | tuple[str, str, bytes | None, int]]) -> bool:
+        return await self._queue.ask(SetValuesRequest(check_writes(writes)))
 
     @abc.abstractmethod
     async def _sizes(self) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from typing_extensions import override
 
-from ...abc import RunStore
+from ...abc import RunStore, ValueStore
 from ...contract.decisions import InboxItem, Ticket
 from ...contract.lifecycle import STATUS, RunStatus, Stage
 from ...contract.messages import Message
@@ -19,13 +19,14 @@ from ...contract.rows import RunOutline, RunRecord, ThreadInfo
 from ...contract.run_lists import RunPage, RunQuery, RunSummary
 from ...contract.state import StateWrite
 from ...errors import UnknownRun
+from ...stored_values import StoredValue, check_page
 from ..common import _paging
 from ._rows import RunTables
 from ._tables import MemoryTables
 
 
-class TableReads(RunStore):
-    """The methods of `RunStore` that read, and the timers."""
+class TableReads(RunStore, ValueStore):
+    """The methods of `RunStore` and `ValueStore` that read, and the timers."""
 
     @abc.abstractmethod
     async def _read(self) -> MemoryTables:
@@ -110,6 +111,11 @@ class TableReads(RunStore):
     async def parts(self, thread_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:
         thread = (await self._read()).threads.get(thread_id)
         return {} if thread is None else {name: thread.parts[name] for name in digests if name in thread.parts}
+
+    @override
+    async def values(self, space: str, *, after: str = "", limit: int = 100) -> Sequence[StoredValue]:
+        check_page(space, after, limit)
+        return (await self._read()).values.page(space, after, limit)
 
     @override
     async def runs(self, query: RunQuery) -> RunPage:

@@ -22,6 +22,7 @@ from ..common._encoding import unencoded_birth_fault, unencoded_fault
 from ..common._requests import PostResult, PruneSlice
 from ..common._timestamps import milliseconds
 from ._rows import RunTables, ThreadRecord
+from ._values import ValueTable
 from ._work import WorkTables
 
 
@@ -32,6 +33,7 @@ class MemoryTables(WorkTables):
         super().__init__()
         self.threads: dict[str, ThreadRecord] = {}
         self.pruned: dict[str, str] = {}
+        self.values = ValueTable()
         self._numbers = 0
 
     def counts(self) -> RunCounts:

@@ -36,6 +36,7 @@ from ..common._requests import (
     Request,
     Result,
     ReviveRequest,
+    SetValuesRequest,
 )
 from ..common._requests_api import RequestStore
 from ..common._timestamps import milliseconds
@@ -238,7 +239,7 @@ class MemoryStore(TableReads, RequestStore):
         except Exception as error:  # noqa: BLE001 - a judge may raise anything: only the caller of its post gets the exception
             return Result(error=error)
 
-    def _asked(self, request: CreateRequest | OwnerRequest | PostRequest | PruneRequest) -> Any:
+    def _asked(self, request: CreateRequest | OwnerRequest | PostRequest | PruneRequest | SetValuesRequest) -> Any:
         ledger, peer = self._ledger, self._peer
         match request:
             case CreateRequest():
@@ -250,6 +251,8 @@ class MemoryStore(TableReads, RequestStore):
                 return posted
             case PruneRequest(before=before):
                 return ledger.prune(before, PRUNE_SLICE)
+            case SetValuesRequest(writes=writes):
+                return ledger.values.set(writes)
             case _:
                 return self._owned(request) if peer is None else peer.owners(request)
 

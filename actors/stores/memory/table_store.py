@@ -23,8 +23,8 @@ __all__ = ["TableStore"]
 class TableStore(SoleProcess, TableReads, Store):
     """The whole of `Claims` and `Notifier`, and the reads of `RunStore`, for one process.
 
-    A subclass implements the writes of `RunStore`: `epoch`, `run`, `create_run`, `submit`, `post`, `prune` and
-    `statistics`. `tables` has methods that decide and apply these writes, each in one synchronous stretch. `run` fills
+    A subclass implements the writes: `epoch`, `run`, `create_run`, `submit`, `post`, `prune`, `statistics` and
+    `set_values`. `tables` has methods that decide and apply these writes, each in one synchronous stretch. `run` fills
     the tables, voids the claims of earlier openings (`tables.void_claims`), and serves while `serving` is True.
 
     Attributes:

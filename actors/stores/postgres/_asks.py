@@ -1,8 +1,8 @@
 """The desk that is asked: new runs, claims, commands, slices of a prune; each is few statements of its own.
 
 In an outage a request is refused immediately if it has written nothing, or may be repeated by its sender without harm.
-Only new runs and commands whose statement was on its way wait for the end of the outage: they are executed again by the
-same action, which finds what it wrote before.
+Only new runs, claims, commands and sets of values whose statement was on its way wait for the end of the outage: they
+are executed again by the same action, which finds what it wrote before.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from ..common._requests import (
     ReadyRequest,
     Request,
     Result,
+    SetValuesRequest,
 )
 from ..common.faults import Faults, InjectedCrash, Outage, meet
 from ._claims import ClaimDue, ClaimReady, random_bits
@@ -41,6 +42,7 @@ from ._peers import BuryRequest, PgPeers
 from ._post import CommandPoster
 from ._prune import sweep
 from ._schema import LEVEL
+from ._stored_values import SetValues
 from ._write import ClaimBook
 
 T = TypeVar("T")
@@ -65,7 +67,7 @@ class _ClaimById:
     sent: bool = False
 
 
-_Sender = RunCreator | CommandPoster | ClaimReady | ClaimDue | _ClaimById
+_Sender = RunCreator | CommandPoster | ClaimReady | ClaimDue | _ClaimById | SetValues
 """Executes a request whose outcome must not stay unknown."""
 
 
@@ -175,6 +177,9 @@ class AskWriter:
                 return lambda: self._post(poster)
             case PruneRequest(before=before):
                 return lambda: sweep(self._link, before)
+            case SetValuesRequest(writes=writes):
+                values = self._senders[request] = SetValues(writes)
+                return lambda: values(self._link)
             case CommitRequest():
                 raise TypeError("commits are executed by the other desk")
             case ReadyRequest(room=room, ability=ability, now=now):
@@ -218,6 +223,6 @@ class AskWriter:
             return PostResult(posted.result)
         self.statistics = attrs.evolve(self.statistics, posts=self.statistics.posts + 1)
         if posted.owner is None or posted.owner != posted.hinted:
-            self._peers.posted(posted.number, posted.owner, posted.agent)
+            self._peers.posted(posted)
         elsewhere = posted.owner not in (None, self._peers.process)
         return PostResult(posted.result, posted.item, elsewhere)

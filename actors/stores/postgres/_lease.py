@@ -98,6 +98,10 @@ class PgLease:
         """Return the process, and for how long its claims are good."""
         return f"<PgLease of {self.name}: good for {self.machine.good_until - boot_time():.1f} s>"
 
+    def serves(self, agent: str, place: str | None) -> bool:
+        """Return whether this process has an agent and a place; None: the run has no place."""
+        return agent in self.agents and (place is None or place in self.places.values())
+
     @property
     def name(self) -> str:
         """The name of this process."""

@@ -35,6 +35,7 @@ from ._connect import Link
 from ._hints import PgHints
 from ._keeper import DEAF_POLL, PgKeeper
 from ._lease import Book, PgLease
+from ._post import Posted
 from ._target import PgTarget, session_name
 from ._turn import PgProfile, TurnStatements, boot_time
 
@@ -289,13 +290,14 @@ class PgPeers:
         self._sent_along += hint is not None
         return hint
 
-    def posted(self, number: int, owner: int | None, agent: str) -> None:
+    def posted(self, posted: Posted) -> None:
         """Report a journaled command of a run."""
-        if owner is None:
-            if agent not in self.lease.agents or self.lease.room == 0:
-                self._soon(self._hints.work, (agent,))
-        elif owner != self.process:
-            self._soon(self._hints.posted, owner, number)
+        if posted.owner is None:
+            is_served = self.lease.serves(posted.agent, posted.place)
+            if not is_served or self.lease.room == 0:
+                self._soon(partial(self._hints.work, (posted.agent,), elsewhere=not is_served))
+        elif posted.owner != self.process:
+            self._soon(self._hints.posted, posted.owner, posted.number)
 
     def created(self, agent: str) -> None:
         """Report a new run without an owner."""

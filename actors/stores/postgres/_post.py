@@ -48,14 +48,14 @@ WHERE r.run_id = %(run)s"""
 # The command is a row of this release, so an older one cannot work on the run any more.
 _WRITE: Final = f"""WITH r AS (UPDATE {{s}}.runs SET posted = posted + 1, level = greatest(level, {LEVEL})
   WHERE number = %s AND facts = %s AND posted = %s AND ended_at IS NULL
-  RETURNING number, thread, posted, owner, agent),
+  RETURNING number, thread, posted, owner, agent, place),
 i AS (INSERT INTO {{s}}.inbox(run, position, command_id, kind, target_key, nonce, body, answer)
   SELECT number, posted, %s, %s, %s, %s, %s, %s FROM r),
 f AS (INSERT INTO {{s}}.parts(thread, sha256, body) SELECT r.thread, x.sha256, x.body
   FROM r, unnest(%s::text[], %s::bytea[]) AS x(sha256, body) WHERE x.body IS NOT NULL
   ON CONFLICT (thread, sha256) DO NOTHING)
-SELECT number, owner, agent FROM r"""
-_OWNER: Final = "SELECT number, owner, agent FROM {s}.runs WHERE number = %s"
+SELECT number, owner, agent, place FROM r"""
+_OWNER: Final = "SELECT number, owner, agent, place FROM {s}.runs WHERE number = %s"
 
 
 @attrs.frozen
@@ -67,6 +67,7 @@ class Posted:
         number: The number of the run.
         owner: number of the process that owns the run; None if no process owns it.
         agent: key of the run's agent.
+        place: where its workspace is; None for a run without one.
         hinted: number of the process to which a hint went with the command; None: there was none.
     """
 
@@ -75,6 +76,7 @@ class Posted:
     number: int = 0
     owner: int | None = None
     agent: str = ""
+    place: str | None = None
     hinted: int | None = None
 
 
@@ -150,8 +152,8 @@ class CommandPoster:
             if rows:
                 hinted = None if hint is None else facts.owner
                 item = InboxItem(position=facts.posted + 1, command=journaled)
-                number, owner, agent = rows[0]
-                return Posted(result, item, number, owner, agent, hinted)
+                number, owner, agent, place = rows[0]
+                return Posted(result, item, number, owner, agent, place, hinted)
         text = "the run changes too fast for a judgement; send the command again"
         return Posted(CommandResult(status="rejected", code="busy", detail=text, command_id=command.command_id))
 

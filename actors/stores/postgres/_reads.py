@@ -20,6 +20,7 @@ from ...contract.recording import RecordDelta
 from ...contract.rows import CallRow, RunInfo, RunOutline, RunRecord, RunRow, ThreadInfo
 from ...contract.state import StateWrite
 from ...errors import NewerRelease, StoreDown, StoreError, StoreUnavailable, UnknownRun
+from ...stored_values import PAGE_BYTES, StoredValue
 from ..common import _paging
 from ..common._outages import no_answer
 from ..common._record_codec import load_taken
@@ -339,3 +340,15 @@ def messages(link: Link, thread_id: str) -> Sequence[Message]:
     sql = """SELECT body FROM {s}.messages
         WHERE thread = (SELECT number FROM {s}.threads WHERE thread_id = %s) ORDER BY pos"""
     return tuple(codec.load(Message, body) for (body,) in link.execute(sql, (thread_id,)))
+
+
+_VALUES: Final = f"""SELECT name, value, revision FROM (
+  SELECT name, value, revision, sum(octet_length(value)) OVER (ORDER BY name) - octet_length(value) AS before
+  FROM {{s}}.stored_values WHERE space = %s AND name > %s ORDER BY name LIMIT %s) v
+WHERE before < {PAGE_BYTES} ORDER BY name"""
+
+
+def values(link: Link, space: str, after: str, limit: int) -> Sequence[StoredValue]:
+    """Return a page of the values of a space."""
+    rows = link.execute(_VALUES, (space, after, limit))
+    return tuple(StoredValue(name=name, value=value, revision=revision) for name, value, revision in rows)

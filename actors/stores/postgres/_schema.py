@@ -232,12 +232,22 @@ _FOURTH: Final = PgMigration(
     ),
 )
 
-PG_MIGRATIONS: Final[Sequence[PgMigration]] = (_FIRST, _SECOND, _THIRD, _FOURTH)
+_FIFTH: Final = PgMigration(
+    summary="values beside the runs",
+    statements=(
+        # revision: drawn by the writer of the value.
+        """CREATE TABLE {s}.stored_values(
+            space text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, value bytea NOT NULL,
+            revision bigint NOT NULL, PRIMARY KEY(space, name))""",
+    ),
+)
+
+PG_MIGRATIONS: Final[Sequence[PgMigration]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
 """In order, never changed once released: the n-th makes version n from version n - 1."""
 
 TABLES: Final = (
     "about", "processes", "agents", "queues", "threads", "messages", "parts", "runs", "events", "record", "calls",
-    "tickets", "inbox", "state", "pruned", "members", "garbage", "watches",
+    "tickets", "inbox", "state", "pruned", "members", "garbage", "watches", "stored_values",
 )  # fmt: skip
 """The tables that a process needs SELECT, INSERT, UPDATE and DELETE on."""
 
@@ -400,10 +410,14 @@ def lock_counts(session: SchemaSession, purpose: str, schema: str) -> bool:
 
 
 def lacking_rights(session: SchemaSession, schema: str) -> list[str]:
-    """Return the rights on the tables that the connection's role lacks, such as "INSERT on runs"."""
+    """Return the rights on the tables that the connection's role lacks, such as "INSERT on runs".
+
+    Tables that a migration will make are left out.
+    """
     sql = (
         "SELECT t.name, p.name FROM unnest(%s::text[]) AS t(name),"
         " unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS p(name)"
-        " WHERE NOT has_table_privilege(format('%%I.%%I', %s::text, t.name), p.name)"
+        " WHERE NOT CASE WHEN to_regclass(format('%%I.%%I', %s::text, t.name)) IS NULL THEN true"
+        " ELSE has_table_privilege(format('%%I.%%I', %s::text, t.name), p.name) END"
     )
-    return [f"{right} on {table}" for table, right in session.execute(sql, (list(TABLES), schema))]
+    return [f"{right} on {table}" for table, right in session.execute(sql, (list(TABLES), schema, schema))]

@@ -21,6 +21,7 @@ from ...contract.recording import RecordDelta
 from ...contract.rows import CallRow, RunInfo, RunOutline, RunRecord, ThreadInfo
 from ...contract.state import StateWrite
 from ...errors import StoreDown, StoreError, StoreOpenError, UnknownRun
+from ...stored_values import StoredValue
 from ..common import _paging
 from ..common._outages import Damaged, UnreadableData, is_outage, is_suspect, no_answer, passes
 from ..common._record_codec import load_taken
@@ -326,3 +327,22 @@ def messages(connection: sqlite3.Connection, thread_id: str) -> Sequence[Message
     """Return a thread's history, in order."""
     sql = "SELECT body FROM messages WHERE thread = (SELECT number FROM threads WHERE thread_id = ?) ORDER BY pos"
     return tuple(codec.load(Message, body) for (body,) in connection.execute(sql, (thread_id,)).fetchall())
+
+
+_VALUES: Final = (
+    "SELECT name, value, revision FROM stored_values INDEXED BY stored_values_name"
+    " WHERE space = ? AND name > ? ORDER BY name LIMIT ?"
+)
+
+
+def values(connection: sqlite3.Connection, space: str, after: str, limit: int) -> Sequence[StoredValue]:
+    """Return a page of the values of a space."""
+    # read row by row, only to the end of the page
+    with closing(connection.execute(_VALUES, (space, after, limit))) as rows:
+        return _paging.values_page((_value(*columns) for columns in rows), limit)
+
+
+def _value(name: str, value: object, revision: int) -> StoredValue:
+    if type(value) is not bytes:  # SQLite keeps any type in any column
+        raise SchemaError(f"the stored value {name} is {type(value).__name__}, not bytes")
+    return StoredValue(name=name, value=value, revision=revision)

@@ -253,6 +253,17 @@ _TWELFTH: Final = Migration(
     ),
 )
 
+_THIRTEENTH: Final = Migration(
+    summary="values beside the runs",
+    statements=(
+        # AUTOINCREMENT: a revision is never given again, also not after a removal.
+        """CREATE TABLE stored_values(
+            revision INTEGER PRIMARY KEY AUTOINCREMENT,
+            space TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL)""",
+        "CREATE UNIQUE INDEX stored_values_name ON stored_values(space, name)",
+    ),
+)
+
 MIGRATIONS: Final[Sequence[Migration]] = (
     _FIRST,
     _SECOND,
@@ -266,6 +277,7 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     _TENTH,
     _ELEVENTH,
     _TWELFTH,
+    _THIRTEENTH,
 )
 """In order, never changed once released: the n-th makes version n from version n - 1."""
 

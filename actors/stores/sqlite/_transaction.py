@@ -45,9 +45,10 @@ from ..common._requests import (
     Request,
     Result,
     ReviveRequest,
+    SetValuesRequest,
 )
 from ..common.faults import Faults, InjectedCrash, Outage
-from . import _prune, _sql, _work_sql
+from . import _prune, _sql, _stored_values, _work_sql
 from ._schema import BASE
 from ._work_sql import ReadyRow
 
@@ -300,6 +301,9 @@ class TransactionWriter:
                 return self._post(request)
             case PruneRequest(before=before):
                 return Result(_prune.sweep(self._connection, before))
+            case SetValuesRequest(writes=writes):
+                self._changes.size += request.size
+                return Result(_stored_values.set_values(self._connection, writes))
             case _:
                 return self._owned(request)
 

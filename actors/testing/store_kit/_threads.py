@@ -8,6 +8,7 @@ import attrs
 from msgspec.structs import replace
 
 from ...abc import Store
+from ...contract.artifacts import Artifact
 from ...contract.commits import Created, NewRun
 from ...contract.lifecycle import Stage
 from ...contract.messages import Producer
@@ -172,6 +173,9 @@ async def the_bytes_of_parts_are_kept_once_for_each_thread(store: Store, _: Repo
     expect(await store.parts(me, (image.sha256, file.sha256)), {image.sha256: b"one"}, "the parts of the start")
     later = replace(message("m2"), parts=light((file, image)))
     await first.write(messages=(later,), parts=(file, image))
+    report = Artifact(kind="file", name="r.txt", media_type="text/plain", size=5, sha256="5" * 64, data=b"three")
+    await first.write(parts=(report,))
+    expect(dict(await store.parts(me, (report.sha256,))), {report.sha256: b"three"}, "those of an artifact")
     both = {image.sha256: b"one", file.sha256: b"two"}
     expect(dict(await store.parts(me, tuple(both))), both, "and those of a commit")
     history = tuple(await store.messages(me))

@@ -363,6 +363,7 @@ class Scenario:
         reopens: the scenario closes the store and opens the next over the same storage.
         shared: the scenario has two stores open together over the same storage.
         needs: methods of `Steering` that the scenario uses.
+        values: The scenario is about stored values; leave it out for a store that is not a `ValueStore`.
     """
 
     name: str
@@ -371,6 +372,7 @@ class Scenario:
     reopens: bool = False
     shared: bool = False
     needs: frozenset[str] = frozenset()
+    values: bool = False
 
     def __str__(self) -> str:
         """Return the name, for test ids."""
@@ -397,7 +399,7 @@ def _declare(function: Callable[..., object], play: Play, **marks: Any) -> None:
     SCENARIOS.append(Scenario(function.__name__, (function.__doc__ or "").strip(), play, **marks))
 
 
-def scenario(play: Callable[[Store, ReportLog, str], Awaitable[None]]) -> None:
+def scenario(play: Callable[[Store, ReportLog, str], Awaitable[None]], *, values: bool = False) -> None:
     """Declare a scenario for one store that runs: its name is the function's, its sentence the docstring."""
 
     async def run(open_store: OpenStore, me: str, _: Steering | None) -> None:
@@ -405,16 +407,16 @@ def scenario(play: Callable[[Store, ReportLog, str], Awaitable[None]]) -> None:
         async with opened(store) as reports:
             await play(store, reports, me)
 
-    _declare(play, run)
+    _declare(play, run, values=values)
 
 
-def reopening(play: Callable[[OpenStore, str], Awaitable[None]]) -> None:
+def reopening(play: Callable[[OpenStore, str], Awaitable[None]], *, values: bool = False) -> None:
     """Declare a scenario that opens stores itself, one after the other."""
 
     async def run(open_store: OpenStore, me: str, _: Steering | None) -> None:
         await play(open_store, me)
 
-    _declare(play, run, reopens=True)
+    _declare(play, run, reopens=True, values=values)
 
 
 @attrs.frozen
@@ -488,7 +490,7 @@ async def owner_of(store: Store, run_id: str) -> str | None:
     return line.owner
 
 
-def shared(*needs: str) -> Callable[[Callable[[Pair], Awaitable[None]]], None]:
+def shared(*needs: str, values: bool = False) -> Callable[[Callable[[Pair], Awaitable[None]]], None]:
     """Declare a scenario for two open stores over one storage; `needs`: methods of `Steering`."""
 
     def declare(play: Callable[[Pair], Awaitable[None]]) -> None:
@@ -500,7 +502,7 @@ def shared(*needs: str) -> Callable[[Callable[[Pair], Awaitable[None]]], None]:
                 name_a, name_b = await name_of(a, f"{me}.a"), await name_of(b, f"{me}.b")
                 await play(Pair(open_store, a, b, log_a, log_b, name_a, name_b, me, steering))
 
-        _declare(play, run, shared=True, needs=frozenset(needs))
+        _declare(play, run, shared=True, needs=frozenset(needs), values=values)
 
     return declare
 

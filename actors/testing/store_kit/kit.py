@@ -2,7 +2,7 @@
 
 A store's author provides a factory, `open_store`. Each call returns a store over the same storage, not yet running, so
 that a scenario can close one and open the next. A store that keeps nothing between two openings leaves out the
-scenarios that need that (`reopens`).
+scenarios that need that (`reopens`), and a store without stored values those of `ValueStore` (`values`).
 
     @pytest.mark.parametrize("scenario", STORE_SCENARIOS, ids=str)
     async def test_my_store(scenario: Scenario, tmp_path: Path) -> None:
@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from ...abc import ValueStore
 from ...errors import UsageError
 from . import _commands as _store_commands
 from . import _commits as _store_commits
@@ -41,6 +42,7 @@ from . import _shared as _store_shared
 from . import _state as _store_state
 from . import _threads as _store_threads
 from . import _tools as _store_tools
+from . import _values as _store_values
 from . import _work as _store_work
 from ._memory_steering import MemorySteering
 from ._random import play_random
@@ -73,6 +75,7 @@ _DECLARING: Final = (
     _store_threads,
     _store_record,
     _store_work,
+    _store_values,
     _store_random,
     _store_shared,
     _store_leases,
@@ -86,7 +89,7 @@ SHARED_SCENARIOS: Final[Sequence[Scenario]] = tuple(one for one in _store_tools.
 
 
 async def check_store(open_store: OpenStore, *, reopens: bool = True, steering: Steering | None = None) -> None:
-    """Run every scenario over one storage; the shared ones if the store is shared.
+    """Run every scenario over one storage; the shared ones if the store is shared, those of values if it keeps some.
 
     Args:
         open_store: returns a store over the same storage at each call.
@@ -98,12 +101,13 @@ async def check_store(open_store: OpenStore, *, reopens: bool = True, steering: 
         UsageError: the store is shared, and the steering is missing.
     """
     scenarios = [*STORE_SCENARIOS]
-    if open_store().shared:
+    store = open_store()
+    if store.shared:
         if steering is None:
             raise UsageError("the store is shared; give a steering, with which the scenarios hamper its processes")
         scenarios += [one for one in SHARED_SCENARIOS if one.needs <= set(steering.can)]
     for scenario in scenarios:
-        if scenario.reopens and not reopens:
+        if (scenario.reopens and not reopens) or (scenario.values and not isinstance(store, ValueStore)):
             continue
         try:
             await scenario(open_store, steering)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
+from ...contract.decisions import Reject
+from ...errors import ToolError
+from ...plugins.contexts import GateContext
+from ...plugins.guardrails import tool_input_guardrail
 from ...tools.context import ToolContext
 from ...tools.definition import Tool, tool
 from ..proposals import Proposal
 from ..records import ApplyResult
 from .context import worktree_of
-
-MOST_FILES: Final = 200
-"""Files of a proposal that the model reads about."""
+from .reports import MOST_FILES, propose, report_apply
 
 
 def change_tools() -> list[Tool[..., Any]]:
@@ -20,14 +23,25 @@ def change_tools() -> list[Tool[..., Any]]:
     @tool(replay="safe", effect="read", concurrency="exclusive")
     async def propose_changes(ctx: ToolContext) -> str:
         """Propose what is changed in the workspace. The answer has the id with which `apply_changes` applies it."""
-        proposal = await worktree_of(ctx).propose()
+        proposal = await propose(ctx)
         return "nothing is changed" if proposal is None else _described(proposal)
 
+    @tool_input_guardrail
+    async def is_open(ctx: GateContext[Any], arguments: Mapping[str, Any]) -> Reject | None:
+        """Refuse a proposal that cannot be applied before a person is asked about it."""
+        try:
+            await worktree_of(ctx).check_proposal(arguments["proposal"], arguments["paths"])
+        except ToolError as error:
+            return Reject(str(error))
+        return None
+
     # Safe to repeat: the apply is done once, and a repeated one returns the same result.
-    @tool(replay="safe", effect="patch", concurrency="exclusive", grace=30.0)
+    @tool(replay="safe", effect="patch", concurrency="exclusive", grace=30.0, input_guardrails=[is_open])
     async def apply_changes(ctx: ToolContext, proposal: str, summary: str, paths: list[str] | None = None) -> str:
         """Bring a proposal into the folder of the user, or only the files at `paths`. `summary` says what it does."""
-        return _ended(await worktree_of(ctx).apply(proposal, paths))
+        result = await worktree_of(ctx).apply(proposal, paths)
+        await report_apply(ctx, result, some=paths is not None)
+        return _ended(result)
 
     return [propose_changes, apply_changes]
 

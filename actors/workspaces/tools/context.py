@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import ToolError
+from ...plugins.contexts import GateContext
 from ...tools.context import ToolContext
 from ..worktree import Worktree
 
 
-def worktree_of(ctx: ToolContext[Any]) -> Worktree:
+def worktree_of(ctx: ToolContext[Any] | GateContext[Any]) -> Worktree:
     """Return the worktree of a call's run.
 
     Raises:

@@ -16,6 +16,7 @@ from ..errors import OutsideWorkspace, WorkspaceTooLarge
 from ..files import Files
 from .context import worktree_of
 from .patch import FilePatch, PatchError, apply_hunks, new_text, parse_patch
+from .reports import report_read
 
 MOST_NAMES: Final = 1_000
 """Paths that a list shows the model."""
@@ -54,10 +55,13 @@ def reading_tools() -> list[Tool[..., Any]]:
     @tool(replay="safe", effect="read")
     async def read_file(ctx: ToolContext, path: str, start: int = 1, lines: int = MOST_LINES) -> str:
         """Read a text file of the workspace, from line `start` on. Each line comes with its number."""
-        text = await _text(files_of(ctx), path)
         if start < 1 or not 1 <= lines <= MOST_LINES:
             raise ToolError(f"start={start}, lines={lines}: lines count from 1, and one call shows up to {MOST_LINES}")
-        return await trio.to_thread.run_sync(_numbered, text, start, lines)
+        content = await files_of(ctx).read(path)
+        text, size = await _decoded(path, content), len(content)
+        shown, count = await trio.to_thread.run_sync(_numbered, text, start, lines)
+        await report_read(ctx, path, size=size, lines=count)
+        return shown
 
     @tool(replay="safe", effect="read")
     async def search_files(ctx: ToolContext, pattern: str, path: str = ".") -> str:
@@ -154,7 +158,10 @@ async def _patched(files: Files, patches: list[FilePatch]) -> dict[str, bytes | 
 
 
 async def _text(files: Files, path: str) -> str:
-    content = await files.read(path)
+    return await _decoded(path, await files.read(path))
+
+
+async def _decoded(path: str, content: bytes) -> str:
     try:
         return await trio.to_thread.run_sync(content.decode)
     except UnicodeDecodeError as error:
@@ -168,7 +175,8 @@ def _encoded(path: str, text: str) -> bytes:
         raise ToolError(f"{path!r:.300}: the text has a lone surrogate; write characters") from error
 
 
-def _numbered(text: str, start: int, count: int) -> str:
+def _numbered(text: str, start: int, count: int) -> tuple[str, int]:
+    """Return lines with their numbers, and how many these are."""
     lines = text.split("\n")
     if text.endswith("\n"):
         lines.pop()
@@ -178,9 +186,10 @@ def _numbered(text: str, start: int, count: int) -> str:
         if size > MOST_SHOWN and shown:
             break
         shown.append(f"{number}\t{line[:MOST_SHOWN]}")
-    if start - 1 + len(shown) < len(lines):
-        shown.append(f"[{len(lines):,} lines; go on with start={start + len(shown)}]")
-    return "\n".join(shown) or f"[no line {start}; the file has {len(lines):,}]"
+    count = len(shown)
+    if start - 1 + count < len(lines):
+        shown.append(f"[{len(lines):,} lines; go on with start={start + count}]")
+    return "\n".join(shown) or f"[no line {start}; the file has {len(lines):,}]", count
 
 
 def _places(text: str, old: str) -> list[int]:

@@ -7,7 +7,10 @@ a person who may only look. Port 0 takes a free one. While a file `orders-are-do
 be taken up.
 """
 
+import struct
 import sys
+import zlib
+from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -24,6 +27,23 @@ HOSTILE = f'<img src=x onerror="window.hacked = 1"> <script>window.hacked = 1</s
 LONG_WORD = "W" * 3_000
 MEGABYTE = "m" * 1_000_000
 BIG_NUMBER = 12_345_678_901_234_567_890
+
+
+def picture(width: int = 96, height: int = 48) -> bytes:
+    """A PNG with a gradient."""
+    rows = b"".join(
+        b"\0" + b"".join(bytes((40 + 2 * x, 120, 200 - 3 * y)) for x in range(width)) for y in range(height)
+    )
+    chunks = (
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)),
+        (b"IDAT", zlib.compress(rows)),
+        (b"IEND", b""),
+    )
+    sealed = (struct.pack(">I", len(d)) + k + d + struct.pack(">I", zlib.crc32(k + d)) for k, d in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(sealed)
+
+
+DIFFERENCE = Path(__file__).with_name("change.diff").read_text()
 
 
 @gr.tool(replay="safe")
@@ -102,6 +122,21 @@ async def tick(n: int) -> int:
     return n
 
 
+@gr.tool
+async def publish(ctx: gr.ToolContext) -> str:
+    """Publish one of each kind that the page shows in another way."""
+    await ctx.artifact("notes.md", f"# Notes\n\npassword=hunter22\n{HOSTILE}\n", author="Ada")
+    await ctx.artifact("change.diff", DIFFERENCE, kind="diff")
+    await ctx.artifact("page.svg", f"<svg xmlns='http://www.w3.org/2000/svg'><script>{HOSTILE}</script></svg>")
+    shot: dict[str, Any] = {"kind": "screenshot", "viewport": "1280x800", "route": "/", "theme": "dark"}
+    await ctx.artifact("shot.png", picture(), **shot, language="en", privacy_review="passed")
+    await ctx.artifact("faces.png", picture(), **shot, language="en", privacy_review="blocked")
+    await ctx.artifact("build.zip", b"PK\x03\x04\0", media_type="application/zip")
+    address = "http://127.0.0.1:3000/guide"
+    await ctx.artifact("the guide", kind="preview", url=address, read_at=datetime(2031, 5, 1, 12, tzinfo=UTC))
+    return "published"
+
+
 def many(request: gr.ModelRequest) -> Step:
     """Call `tick` ten times per answer, until about five thousand events are written."""
     if request.model_attempts >= 150:
@@ -135,6 +170,7 @@ SCRIPTS: dict[str, tuple[list[Any], list[Step]]] = {
     "keeper": ([settle], [call("settle", HIDDEN), "Settled."]),
     "asker": ([ask_person], [call("ask_person", question="Where do you live?"), "Thanks."]),
     "shipper": ([ship], [call("ship", to="?", parcels=0), "Shipped."]),
+    "publisher": ([publish], [call("publish"), "Published."]),
     "counter": ([count], [[text("I count."), call("count", to=40, pause=0.1)], "Counted."]),
     "sticker": ([stick], [call("stick"), "Unstuck."]),
     "talker": ([], [[text("One. "), delay(3), text("Two. "), delay(0.3), text("Three.")]]),
@@ -144,6 +180,26 @@ SCRIPTS: dict[str, tuple[list[Any], list[Step]]] = {
         [[text(f"{HOSTILE} {LONG_WORD}"), call("run_anything", EVIL)], f"{HOSTILE} {MEGABYTE}"],
     ),
 }
+
+
+@gr.tool(effect="delegate")
+async def coder(ctx: gr.ToolContext) -> str:
+    """Let a program work that asks before its one call."""
+    answer = await ctx.call_nested("Bash", {"command": "make test"}, effect="shell")
+    if answer.arguments is None:
+        return answer.text
+    ctx.end_nested(answer.call_id, "all green")
+    return "tested"
+
+
+class AskFirst(gr.Plugin):
+    """A person decides about the calls of a program."""
+
+    async def tool_gate(self, ctx: gr.GateContext[Any]) -> Any:
+        asks = ctx.call.parent is not None and ctx.decision is None
+        return gr.Suspend(message="May the program do that?", reason="tool_permission") if asks else None
+
+
 PAYER = gr.Agent(
     "payer",
     description="Pays orders back.",
@@ -162,6 +218,7 @@ AGENTS: tuple[gr.Agent[Any], ...] = (
             [[text("I ask the payer."), call("payer", input="Pay 7 and 8 back.", id="P")], "All paid."]
         ),
     ),
+    gr.Agent("coding", tools=[coder], model=ScriptedModel([call("coder", id="p1"), "Tested."]), plugins=[AskFirst()]),
     gr.Agent("support", tools=[look_up, refund], model=ScriptedModel(SUPPORT, chunk=7)),
     gr.Agent("echo", tools=[count], model=FunctionModel(echo, chunk=5)),
     gr.Agent(

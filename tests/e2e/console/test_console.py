@@ -142,6 +142,25 @@ def test_only_its_reader_takes_the_page_from_the_end(console: Console):
 # --- deciding ---------------------------------------------------------------------------------------------------------
 
 
+def test_a_nested_call_is_drawn_under_the_call_that_makes_it_and_decided_there(console: Console, server: Server):
+    run = console.start("coding")
+    page = console.page
+    shown = card(page)
+    expect(shown.locator(".card-fact", has_text="Called by")).to_contain_text("coder")
+    expect(shown.get_by_text("Decide soon: a process waits.")).to_be_visible()
+    calls = page.locator(".row-call")
+    expect(calls).to_have_count(2)
+    parent, nested = calls.nth(0), calls.nth(1)
+    expect(parent.locator(".call-tool")).to_have_text("coder")
+    expect(nested.locator(".call-tool")).to_have_text("coder \u203a Bash")
+    assert nested.locator(".call").bounding_box()["x"] > parent.locator(".call").bounding_box()["x"]
+    shown.get_by_role("button", name="Approve Bash").click()
+    console.stage("completed")
+    expect(nested.locator(".call-status")).to_have_text("Succeeded")
+    resolved = server.payloads(run, "approval.resolved")
+    assert [(one["callId"], one["resolution"]) for one in resolved] == [("p1.1", "approved")]
+
+
 def test_an_approval_shows_the_call_in_full_and_lets_it_happen(console: Console, server: Server):
     run = console.start("support")
     page = console.page
@@ -482,7 +501,7 @@ def test_who_may_not_start_runs_is_offered_nothing_after_the_end(consoles, serve
     run = server.start_run("talker")
     looker.open(run, token=LOOKER)
     looker.stage("completed")
-    for part in ("#next", "#composer"):
+    for part in ("#again", "#fork", "#composer"):
         expect(looker.page.locator(part)).to_be_hidden()
 
 

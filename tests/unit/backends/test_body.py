@@ -372,6 +372,17 @@ async def test_a_cancel_asks_the_program_to_stop_before_it_denies_what_is_open(s
     assert scene.dropped == ["c.0"]
 
 
+async def test_a_question_that_is_withdrawn_by_the_cancel_is_denied_when_the_program_is_stopped(scene, autojump_clock):
+    """The run withdraws what is open and cancels the body in one stretch: the answer would be lost with the writer."""
+    async with scene.held() as scope:
+        await scene.says(HOOK)
+        scene.asked[0].deny("withdrawn")
+        scope.cancel()
+    interrupt, denial = [json.loads(line) for line in scene.program.stopped_with.splitlines()]
+    assert interrupt["request"]["subtype"] == "interrupt"
+    assert denial["response"]["response"]["hookSpecificOutput"]["permissionDecisionReason"] == STOPPED
+
+
 async def test_what_a_program_says_while_it_is_stopped_is_read(autojump_clock):
     scene = Scene(stops=1.0)
     async with scene.held() as scope:

@@ -76,7 +76,8 @@ def converse(dialect: Dialect, pool: list[Any], draw: Any) -> list[Item]:
 
 def answer(dialect: Dialect, ask_id: str, draw: Any) -> None:
     data = dialect.answer(ask_id, draw(st.sampled_from([Granted(), Declined(text="no")])))
-    assert isinstance(json.loads(data), dict)
+    assert all(isinstance(json.loads(line), dict) for line in data.splitlines())
+    assert data
     assert dialect.answer(ask_id, Granted()) == b""
 
 

@@ -251,7 +251,7 @@ GOLDENS: dict[str, tuple[str, bytes, list[str], ProgramExit, tuple[str, str]]] =
         ["Send session/new", "SessionKnown se-1", "Send session/prompt", "Notice unknown: fireworks",
          "Unparsed 4 an update without its kind", "Unparsed 5 a call without its id",
          "Send {'jsonrpc': '2.0', 'id': 4, 'error': {'code': -32601, 'message': 'fs/read_text_file is not supported'}}",
-         "Notice unknown: fs/read_text_file", "Notice unknown: _x/y",
+         "Notice unknown: _x/y",
          "Unparsed 8 the message has neither a method nor an id", "Unparsed 9 the params of a are not an object",
          "Unparsed 10 the id of the request a is not a text or a whole number",
          "PromptDone  budget_exhausted max_turn_requests", "Unparsed 12 an answer to no request (3)"],

@@ -53,7 +53,7 @@ error              | failed
 SEED_CODES = """runtime_unavailable workspace_outside_allowlist permission_denied approval_rejected run_timeout
     schema_validation_failed target_offline"""
 OUR_CODES = """model_error model_bug model_behavior_error model_refusal guardrail_tripped tool_error plugin_error
-    state_conflict    budget_exhausted lease_lost outcome_unknown internal_error"""
+    state_conflict    budget_exhausted lease_lost outcome_unknown internal_error runtime_failed"""
 
 
 def rows(text):

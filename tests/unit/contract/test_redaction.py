@@ -100,6 +100,7 @@ def test_free_text_of_every_event_is_read_by_the_redactor():
     ours = {"by", "code", "reason", "role", "to", "source", "agent", "fingerprint", "effect", "workspace", "deadline"}
     ours |= {"reviewers", "plugin", "guardrail", "key", "keys", "writer", "other", "from_agent", "to_agent"}
     ids = {
+        "artifact_id",
         "call_id",
         "task_id",
         "message_id",
@@ -115,8 +116,11 @@ def test_free_text_of_every_event_is_read_by_the_redactor():
         "replaces",
         "child_run_id",
         "child_ticket_id",
-        "artifact_id",
         "sha256",
+        "proposal",
+        "base",
+        "artifact",
+        "approval_id",
     }
     static = {"response_schema", "expires_at", "read_at"}  # marked as a schema; a moment
     for cls, foreign in FOREIGN.items():

@@ -62,7 +62,9 @@ def test_a_preparation_waits_for_the_commit_that_says_so() -> None:
 
 def test_a_run_that_cannot_be_prepared_fails_from_preparing_and_runs_no_hook() -> None:
     w = world()
-    w.answer(inp.Prepared(code="runtime_unavailable", text="missing: git", doubts=(("little_evidence", "x"),)))
+    doubts = (("little_evidence", "x"),)
+    w.answer(inp.Prepared(code="runtime_unavailable", text="git", runtime="shop", reason="missing", doubts=doubts))
+    assert [event.type for event in w.store.events[-3:]] == ["run.degraded", "runtime.unavailable", "run.failed"]
     end = w.last()
     assert (end.source, end.to, end.code, end.message) == ("preparing", "failed", "runtime_unavailable", "missing: git")
     assert not w.row.hooks_started

@@ -27,6 +27,9 @@ def judge_output(ctx: ToolContext, result: Any) -> None:
     return None
 
 
+async def prepare(ctx: object) -> None: ...
+
+
 OTHER_VALUES: dict[str, dict[str, Any]] = {
     "name": {"name": "other"},
     "description": {"description": "another text"},
@@ -43,6 +46,7 @@ OTHER_VALUES: dict[str, dict[str, Any]] = {
     "input_guardrails": {"input_guardrails": [judge_input]},
     "output_guardrails": {"output_guardrails": [judge_output]},
     "is_enabled": {"is_enabled": False},
+    "prepare": {"prepare": prepare},
 }
 """Option -> a value that is not the default. A new option gets its line here, and so its test of the digest."""
 NEEDED = {"on_conflict": {"replay": "safe"}}

@@ -13,6 +13,7 @@ import greenroom as gr
 from greenroom.actors.contract.casing import camel
 from greenroom.transport.terminal.approval_prompt import (
     PREVIEW,
+    Change,
     FileChange,
     answerable_by_yes,
     ask,
@@ -20,6 +21,7 @@ from greenroom.transport.terminal.approval_prompt import (
     details,
     read_value,
 )
+from greenroom.transport.terminal.difference import ProposedDifference, difference_of, rows
 from greenroom.transport.terminal.screen import HidingScreen, JsonScreen, Screen
 from greenroom.transport.terminal.timeline import Line, Timeline
 
@@ -230,7 +232,7 @@ class Typing:
         return self.lines.popleft() if self.lines else None
 
 
-async def answered(asked: gr.Ticket, *lines: str, change: FileChange | None = None) -> tuple[gr.Decision | None, str]:
+async def answered(asked: gr.Ticket, *lines: str, change: Change | None = None) -> tuple[gr.Decision | None, str]:
     out = io.StringIO()
     keyboard: Any = Typing(*lines)
     decision = await ask(asked, keyboard=keyboard, screen=Screen(out), change=change)
@@ -448,10 +450,114 @@ def test_a_live_ticket_says_that_a_process_waits() -> None:
     assert "decide soon: a process waits" not in [text.strip() for text, _ in details(ticket())]
 
 
+def test_what_a_program_says_and_notes_are_lines_of_its_call(tell: Teller) -> None:
+    tell("run.created")
+    tell("run.tool.call", call_id="c", tool="coder", arguments={}, status="new", effect="read", step=1)
+    told = [
+        *tell("run.gate.allowed", call_id="c", plugin="permission", note="rule 3"),
+        *tell("run.message.completed", message_id="m", role="assistant", text="I look.\n", call_id="c"),
+        *tell("run.plan.changed", call_id="c", entries=[{"text": "test", "status": "open"}]),
+        *tell("run.file.read", call_id="c", path="a.txt", read_at="now"),
+        *tell("runtime.timeout", runtime="acme", which="idle", seconds=300.0),
+        *tell("runtime.unavailable", code="x", runtime="acme", reason="not logged in", hint="Log in."),
+        *tell("schema.validation_failed", source="acme", line=7, rule="json", sample="{"),
+    ]
+    assert [f"{line.kind} {line.who}: {line.what}" for line in told] == [
+        "note coder: permission let it pass: rule 3",
+        "text coder: I look.",
+        "note coder: plans: test (open)",
+        "note coder: has read a.txt",
+        "note acme: did not answer for 5 min 0 s (idle)",
+        "note acme: is not available: not logged in Log in.",
+        "note acme: broke the rule json in line 7: {",
+    ]
+    assert tell("run.tool.call", call_id="d", tool="look", arguments={}, status="new", effect="read", step=1) == ()
+
+
 def test_a_nested_call_is_told_with_the_tool_that_makes_it(tell: Teller) -> None:
     tell("run.created")
     tell("run.tool.call", call_id="c", tool="coder", arguments={}, status="new", effect="read", step=1)
     nested = {"call_id": "c.1", "tool": "Bash", "parent_call_id": "c", "effect": "shell"}
     tell("run.tool.call", arguments={"command": "make"}, status="new", step=1, **nested)
+    ticket = {"ticket_id": "t", "tool": "Bash", "fingerprint": "f", "resume_mode": "replay_tool_call", "live": True}
+    asked = {"call_id": "c.1", "reason": "tool_permission", "arguments": {"command": "make"}}
+    (line,) = tell("run.approval.requested", **ticket, **asked)
+    assert (line.kind, line.who) == ("wait", "coder > Bash")
     (line,) = tell("run.tool.started", call_id="c.1", attempt=1, status="running")
     assert line.who == "coder > Bash"
+
+
+# --- differences -----------------------------------------------------------------------------------------------------
+
+DIFFERENCE = """\
+diff --git a/old.md b/old.md
+--- a/old.md
++++ b/old.md
+@@ -1,3 +1,3 @@
+ first
+--- a line of dashes
++\x1b[2Ja new line
+diff --git a/new.md b/new.md
+new file mode 100644
+--- /dev/null
++++ b/new.md
+@@ -0,0 +1 @@
++new
+\\ No newline at end of file
+"""
+
+
+def test_the_lines_of_a_difference_have_the_styles_of_what_they_do() -> None:
+    styles = [style for _, style in rows(DIFFERENCE)]
+    header, added = ["strong", "dim", "dim", "dim"], "added"
+    assert styles == [*header, "", "removed", added, "strong", "dim", *header[1:], added, ""]
+    assert [text for text, style in rows(DIFFERENCE) if style == added] == ["  +\\x1b[2Ja new line", "  +new"]
+
+
+async def test_a_proposal_is_shown_with_its_difference_and_refused_with_a_text() -> None:
+    proposal = ticket(tool="apply_changes", arguments={"proposal": "p1", "summary": "words"})
+    change = ProposedDifference(proposal="p1", text=DIFFERENCE)
+    decision, shown = await answered(proposal, "n call it newer.md", change=change)
+    assert "diff --git a/new.md b/new.md" in shown
+    assert "n TEXT says no, and the agent reads TEXT" in shown
+    assert decision == proposal.deny("call it newer.md", text="call it newer.md")
+    long = ProposedDifference(proposal="p1", text=DIFFERENCE * 10)
+    assert "more lines; v shows all" in (await answered(proposal, "q", change=long))[1]
+    assert (await answered(proposal, "v", "q", change=long))[1].count("+new\n") == 11
+
+
+async def test_a_no_with_a_text_is_for_calls() -> None:
+    assert (await answered(ticket(), "no  not today"))[0] == ticket().deny("not today", text="not today")
+    assert (await answered(ticket(call_id=None, tool=""), "n not today", "q"))[0] is None
+    assert (await answered(ticket(reason="outcome_unknown"), "n not today", "q"))[0] is None
+
+
+class Published:
+    """A run with artifacts."""
+
+    def __init__(self, *artifacts: gr.Artifact, data: bytes | None) -> None:
+        self.artifacts, self.data = artifacts, data
+        self.asked: list[str] = []
+
+    async def view(self, run_id: str) -> Any:
+        self.asked.append(run_id)
+        return self
+
+    async def artifact(self, run_id: str, artifact_id: str) -> bytes:
+        if self.data is None:
+            raise gr.UnknownArtifact("pruned")
+        self.asked.append(artifact_id)
+        return self.data
+
+
+async def test_the_difference_of_a_ticket_is_the_artifact_with_the_name_of_its_proposal() -> None:
+    texts = [gr.Artifact(kind="diff", name=f"{name}.diff", media_type="text/plain", artifact_id=name) for name in "pq"]
+    other = gr.Artifact(kind="file", name="p.diff", media_type="text/plain", artifact_id="other")
+    run = Published(*texts, other, data=b"a \xff")
+    proposal = ticket(tool="apply_changes", arguments={"proposal": "p"}, child_run_id="child")
+    assert await difference_of(run, proposal) == ProposedDifference(proposal="p", text="a \ufffd")
+    assert run.asked == ["child", "p"]
+    assert await difference_of(Published(*texts, data=None), proposal) is None
+    assert await difference_of(Published(data=b"x"), proposal) is None
+    assert await difference_of(run, ticket(tool="other", arguments={"proposal": "p"})) is None
+    assert await difference_of(run, ticket(tool="apply_changes", arguments={"proposal": 7})) is None

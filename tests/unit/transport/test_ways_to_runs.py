@@ -19,6 +19,7 @@ from ...support.runs import agent, home
 WAYS = {
     "runs": ("GET /v1/runs", "runs"),
     "view": ("GET /v1/runs/{run}", "show"),
+    "artifact": ("GET /v1/runs/{run}/artifacts/{artifact}", "artifacts"),
     "follow": ("GET /v1/runs/{run}/events", "follow"),
     "decide": ("command decide", "approve"),
     "cancel": ("command cancel", "cancel"),

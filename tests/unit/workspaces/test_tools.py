@@ -4,17 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from greenroom.actors.workspaces.tools.workspace_tools import workspace_tools
 from tests.support.workspaces import Shop
 
 import greenroom as gr
+from greenroom.actors.backends.workspace_tools import workspace_tools
 from greenroom.actors.errors import ToolError
 from greenroom.actors.workspaces.worktree import Worktree
-from greenroom.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.slow
 
-BY_NAME: dict[str, Any] = {tool.name: tool for tool in workspace_tools(lambda ctx: ctx.deps)}
+BY_NAME: dict[str, Any] = {tool.name: tool for tool in workspace_tools()}
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ async def worktree(tmp_path: Path) -> Worktree:
 
 
 async def use(worktree: Worktree, name: str, **arguments: Any) -> str:
-    return await BY_NAME[name](gr.ToolContext(deps=worktree), **arguments)
+    return await BY_NAME[name](gr.ToolContext(workspace=worktree), **arguments)
 
 
 async def refused(worktree: Worktree, name: str, **arguments: Any) -> str:
@@ -50,14 +49,15 @@ def test_the_tools_say_what_they_do_to_the_world() -> None:
         "apply_patch": "patch",
         "propose_changes": "read",
         "apply_changes": "patch",
+        "shell": "shell",
     }
-    assert [name for name, tool in BY_NAME.items() if tool.needs_approval] == ["apply_changes"]
-    assert [tool.name for tool in workspace_tools(lambda ctx: ctx.deps, write=False)] == [
+    assert {tool.plugin for tool in BY_NAME.values()} == {"permission"}
+    assert [tool.name for tool in workspace_tools(write=False, shell=False)] == [
         "list_files",
         "read_file",
         "search_files",
     ]
-    assert "read_file" not in [tool.name for tool in workspace_tools(lambda ctx: ctx.deps, read=False)]
+    assert "read_file" not in [tool.name for tool in workspace_tools(read=False)]
 
 
 async def test_files_are_listed_without_ignored_ones(worktree: Worktree) -> None:
@@ -167,33 +167,3 @@ async def test_a_patch_that_does_not_fit_the_folder_is_refused(
     assert words in await refused(
         worktree, "apply_patch", patch="\n".join(["*** Begin Patch", *lines, "*** End Patch"])
     )
-
-
-async def test_an_agent_proposes_and_a_person_lets_it_apply(tmp_path: Path) -> None:
-    """In a runtime: nothing reaches the folder before the approval, and a conflict goes back to the agent."""
-    shop = Shop(tmp_path)
-    shop.write("a.txt", "one\n")
-    shop.commit()
-    worktree = await shop.worktree("shop-thread")
-    (worktree.path / "a.txt").write_text("two\n")
-    proposal = await worktree.propose()
-    assert proposal is not None
-    model = ScriptedModel([
-        call("propose_changes"),
-        call("apply_changes", proposal=proposal.id, summary="count on"),
-        "done",
-    ])  # fmt: skip
-    agent = gr.Agent("coder", model=model, tools=workspace_tools(lambda ctx: ctx.deps), deps_type=Worktree)
-    async with gr.open_runtime(agents=[agent]) as runtime:
-        run = await runtime.start(agent, "count on", deps=worktree)
-        (ticket,) = (await run.wait()).tickets
-        assert shop.read("a.txt") == "one\n"
-        assert ticket.arguments == {"proposal": proposal.id, "summary": "count on"}
-        await run.decide(ticket.approve(by="ada"))
-        assert (await run.result()).output == "done"
-        messages = [message.content for message in (await run.view()).messages if message.role == "tool"]
-    assert shop.read("a.txt") == "two\n"
-    assert messages == [
-        f"proposal {proposal.id}: 1 file\nmodified a.txt (+1 -1)",
-        "applied: a.txt",
-    ]

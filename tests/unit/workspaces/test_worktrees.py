@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from tests.support.workspaces import Shop, contents, git, proposed
+from tests.support.workspaces import Shop, contents, git, never_busy, proposed
 
 from greenroom.actors.errors import UsageError
 from greenroom.actors.workspaces.errors import (
@@ -421,15 +421,31 @@ async def test_old_worktrees_are_removed_and_those_in_use_stay(shop: Shop) -> No
     await first.files.write("a.txt", b"pending\n")
     proposal = await proposed(first)
     await workspaces.worktree("shop", "two")
-    assert await workspaces.expire() == ()
-    assert await workspaces.expire({"one"}, age=-1) == ("two",)
+
+    async def is_busy(thread_id: str) -> bool:
+        return thread_id == "one"
+
+    assert await workspaces.expire(never_busy) == ()
+    assert await workspaces.expire(is_busy, age=-1) == ("two",)
     assert (await first.apply(proposal.id)).status == "applied"
     await workspaces.worktree("shop", "three")
-    assert set(await workspaces.expire(most=0)) == {"one", "three"}
+    assert set(await workspaces.expire(never_busy, most=0)) == {"one", "three"}
     with pytest.raises(WorkspaceError, match="was removed; begin it again"):
         await first.propose()
     await first.begin()
     assert (first.path / "a.txt").read_text() == "pending\n"
+
+
+async def test_a_worktree_that_is_used_while_it_is_looked_at_stays(shop: Shop) -> None:
+    workspaces = await shop.open()
+    worktree = await workspaces.worktree("shop", "one")
+
+    async def is_busy(_: str) -> bool:
+        await worktree.begin()
+        return False
+
+    assert await workspaces.expire(is_busy, age=-1) == ()
+    assert worktree.path.exists()
 
 
 async def test_a_state_folder_has_one_place_and_another_one_has_another(shop: Shop, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ Timestamps are those of the events.
 | run.inference.completed | the reasoning is closed; its tokens are counted for `usage` |
 | run.inference.retried | CUSTOM; its tokens are counted, under no model |
 | run.usage.spent, run.inference.cut | its tokens are counted, under no model |
+| these four of a body (with `callId`) | CUSTOM: they are no messages of the conversation |
 | run.tool.call | TOOL_CALL_START, TOOL_CALL_ARGS, TOOL_CALL_END |
 | run.tool.result | TOOL_CALL_RESULT; a failure is in `metadata.greenroom` |
 | run.tool.progress, run.tool.output.delta | ACTIVITY_SNAPSHOT of type greenroom.tool, then ACTIVITY_DELTA |
@@ -55,7 +56,7 @@ from greenroom.actors.contract.envelope import Event
 from greenroom.actors.contract.messages import Usage
 
 from .builder import AgUiBuilder, AgUiState, Payload, Sent
-from .history import RunHistory, call_name, failure_of, fold, messages, reasoning_id, result_id, result_text
+from .history import RunHistory, call_name, failure_of, fold, is_spoken, messages, reasoning_id, result_id, result_text
 
 ACTIVITY: Final = "greenroom.tool"
 """activityType of a running tool's activity: toolCallId, attempt, fraction, text and output (a list of pieces)."""
@@ -120,10 +121,11 @@ def step(state: AgUiState, event: Event) -> tuple[AgUiState, tuple[Sent, ...]]:
     draft = AgUiBuilder(state)
     if not state.started:
         draft.open(before)
-    handler = _ON.get(event.type)
+    spoken = is_spoken(event)
+    handler = None if spoken else _ON.get(event.type)
     if handler is not None:
         handler(draft, before, event.payload)
-    elif event.type in CUSTOM:
+    elif spoken or event.type in CUSTOM:
         draft.put("CUSTOM", name=f"greenroom.{event.type.removeprefix('run.')}", value=event.payload)
     elif event.type in TERMINAL_EVENTS:
         draft.end()
@@ -331,6 +333,10 @@ CUSTOM: Final = frozenset(
         "run.handoff",
         "run.approval.requested",
         "run.approval.resolved",
+        "run.plan.changed",
+        "runtime.unavailable",
+        "runtime.timeout",
+        "schema.validation_failed",
     }
 )
 """Events without an AG-UI equivalent that a front end may show."""

@@ -96,8 +96,13 @@ def fold(history: RunHistory, event: Event) -> RunHistory:
         history = attrs.evolve(history, stage=payload["to"])
     if event.type in TERMINAL_EVENTS:
         return attrs.evolve(history, step=None, end=(event.type, payload))
-    take = _FOLDS.get(event.type)
+    take = None if is_spoken(event) else _FOLDS.get(event.type)
     return history if take is None else take(history, payload)
+
+
+def is_spoken(event: Event) -> bool:
+    """Return True if a body says this of its work (`Payload.callId`): it is no message of the conversation."""
+    return event.type in _SPOKEN and event.payload.get("callId") is not None
 
 
 def reasoning_id(answer_id: str) -> str:
@@ -237,6 +242,9 @@ def _steered(history: RunHistory, payload: Payload) -> RunHistory:
     return _add(history, HistoryEntry(id=payload["messageId"], role="user", text=payload["text"]))
 
 
+_SPOKEN: Final = frozenset(
+    {"run.message.delta", "run.reasoning.delta", "run.message.completed", "run.message.discarded"}
+)
 _FOLDS: Final[Mapping[str, Callable[[RunHistory, Payload], RunHistory]]] = {
     "run.created": _created,
     "run.step.started": _step_started,

@@ -15,6 +15,9 @@ before it, every tool part in a state that the protocol defines. At most one blo
 | run.message.delta, run.reasoning.delta | `text-*`, `reasoning-*`: a new block when the kind changes |
 | run.message.completed | the part of the text that was not streamed; `text-end`, with `cut` if the run ended first |
 | run.message.discarded | v7: `reset-step` removes the text. v6 cannot: `data-discarded` names message and blocks |
+| run.message.completed of a body (with `callId`) | `data-tool-message` |
+| the other three of a body | `data-tool-text`, `data-tool-reasoning`, `data-tool-discarded`, transient |
+| run.plan.changed | `data-plan` with the call's id, replaced by the next |
 | run.tool.call | nothing yet: a part of a call that waits behind an approval would prevent the client from answering |
 | run.tool.started | `tool-input-available` |
 | run.tool.progress | `data-tool-progress`, replaced by the next |
@@ -29,6 +32,7 @@ before it, every tool part in a state that the protocol defines. At most one blo
 | run.input.received | `data-input` |
 | run.degraded, run.inference.retried, run.context.trimmed | `data-notice` |
 | run.cleanup.overrun, run.guardrail.tripped | `data-notice` |
+| runtime.unavailable, runtime.timeout, schema.validation_failed | `data-notice` |
 | run.cancel.requested, run.pause.requested, run.decision.refused | `data-notice` |
 | run.waiting, at the end of the stream | requests that are still open; `finish-step`, `data-run`, `finish` tool-calls |
 | (the same, if only the run itself waits: a pause) | `finish-step`, `data-run`, `finish` other |
@@ -167,14 +171,23 @@ def _finished_step(d: AiSdkBuilder, _: Payload) -> None:
 
 
 def _text(d: AiSdkBuilder, payload: Payload) -> None:
+    if "callId" in payload:
+        d.say("data-tool-text", data=payload, transient=True)
+        return
     d.more("text", payload["messageId"], payload["text"])
 
 
 def _reasoning(d: AiSdkBuilder, payload: Payload) -> None:
+    if "callId" in payload:
+        d.say("data-tool-reasoning", data=payload, transient=True)
+        return
     d.more("reasoning", payload["messageId"], payload["text"])
 
 
 def _completed_message(d: AiSdkBuilder, payload: Payload) -> None:
+    if "callId" in payload:
+        d.data("tool-message", payload["messageId"], payload)
+        return
     message_id, text = payload["messageId"], payload["text"]
     shown = d.answering.text if d.answering is not None and d.answering.id == message_id else ""
     if shown and payload.get("large"):
@@ -187,6 +200,9 @@ def _completed_message(d: AiSdkBuilder, payload: Payload) -> None:
 
 
 def _discarded(d: AiSdkBuilder, payload: Payload) -> None:
+    if "callId" in payload:
+        d.say("data-tool-discarded", data=payload, transient=True)
+        return
     d.take_back(payload["messageId"], payload["reason"])
 
 
@@ -213,6 +229,10 @@ def _printed(d: AiSdkBuilder, payload: Payload) -> None:
 
 def _task(d: AiSdkBuilder, payload: Payload) -> None:
     d.data("task", payload["taskId"], {"status": "running", **payload})
+
+
+def _planned(d: AiSdkBuilder, payload: Payload) -> None:
+    d.data("plan", payload["callId"], payload)
 
 
 def _child(d: AiSdkBuilder, payload: Payload) -> None:
@@ -347,6 +367,7 @@ _NOTICES: Final = frozenset(
     {
         *("run.degraded", "run.cancel.requested", "run.pause.requested", "run.decision.refused"),
         *("run.inference.retried", "run.context.trimmed", "run.cleanup.overrun", "run.guardrail.tripped"),
+        *("runtime.unavailable", "runtime.timeout", "schema.validation_failed"),
     }
 )
 
@@ -370,6 +391,7 @@ _ON: Final[Mapping[str, Callable[[AiSdkBuilder, Payload], None]]] = {
     "run.task.progress": _task,
     "run.task.output.delta": _task_printed,
     "run.task.finished": _task,
+    "run.plan.changed": _planned,
     "run.child.started": _child,
     "run.child.finished": _child,
     "run.handoff": _handed_over,

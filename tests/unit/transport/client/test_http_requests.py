@@ -47,12 +47,13 @@ VIEW = {
     "sequence": 9,
     "pending": 0,
     "degraded": None,
+    "artifacts": [],
     "waitingFor": {"kind": "thread", "detail": "another run works on its thread", "run": "r0"},
 }
 LINE = {
     name: value
     for name, value in VIEW.items()
-    if name not in ("calls", "tickets", "tasks", "waitingFor", "activeAgent")
+    if name not in ("calls", "tickets", "tasks", "waitingFor", "activeAgent", "artifacts")
 } | {
     "usage": {},
     "createdAt": "2026-01-01T00:00:00Z",

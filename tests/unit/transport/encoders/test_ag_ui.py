@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from greenroom.actors.contract.decisions import Suspend
 from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.spec import MODES
+from greenroom.actors.engine import body_inputs as body
 from greenroom.actors.engine import inputs as inp
 from greenroom.transport.frontends.ag_ui import encoder as ag_ui
 from greenroom.transport.frontends.ag_ui.interrupts import decision_draft, response_schema
@@ -241,6 +242,23 @@ def test_several_interrupts_are_asked_at_once_with_all_that_is_needed_to_decide(
     assert only(out, "STATE_SNAPSHOT")[0]["snapshot"] == {"page": 1, "greenroom": facts}
 
 
+def test_a_nested_call_is_an_interrupt_that_says_that_a_process_waits():
+    def asks(world: World) -> None:
+        world.nests("c1", suspend=Suspend(message="Which colour?", resume_mode="use_decision_as_tool_result"))
+
+    steps = [says("Look:", calls=[call("c1", "read", n=1)]), asks]
+    out = scripted(*steps)
+    (asked,) = out[-1]["outcome"]["interrupts"]
+    assert (asked["toolCallId"], asked["message"]) == ("r:c1.1", "Which colour?")
+    assert asked["metadata"]["greenroom"]["live"] is True
+    known = Client([QUESTION]).take(out).input()
+    steps += [lambda world: world.decide("r.t1", "resume", "red"), lambda world: world.returns("c1", "painted")]
+    out = scripted(*steps, says("done"), known=known, answered=["r.t1"])
+    assert [event["toolCallId"] for event in only(out, "TOOL_CALL_RESULT")] == ["r:c1.1", "r:c1"]
+    assert not only(out, "TOOL_CALL_START")
+    assert out[-1]["outcome"] == {"type": "success"}
+
+
 @pytest.mark.parametrize(
     ("reason", "name"),
     [
@@ -363,6 +381,21 @@ def test_background_tasks_are_custom_events():
     customs = only(out, "CUSTOM")
     assert [event["name"] for event in customs] == ["greenroom.task.started", "greenroom.task.finished"]
     assert [event["value"]["taskId"] for event in customs] == ["c1.task1"] * 2
+
+
+def test_what_a_program_says_is_custom_and_no_message_of_the_conversation():
+    def speaks(world: World) -> None:
+        world.tells(body.BodySpoke, "c1", number=1, text="I lo", reasoning="hm")
+        world.tells(body.BodySpoke, "c1", number=1, whole="I look")
+        world.tells(body.BodySpoke, "c1", number=2, text="I wr")
+        world.returns("c1", "done")
+
+    out = scripted(says(calls=[call("c1", "read")]), speaks, says("fine"))
+    names = ["reasoning.delta", "message.delta", "message.completed", "message.delta", "message.discarded"]
+    assert [event["name"] for event in only(out, "CUSTOM")] == [f"greenroom.{name}" for name in names]
+    assert [event["messageId"] for event in only(out, "TEXT_MESSAGE_START")] == ["r.m3"]
+    told = Client([QUESTION]).take(out).messages
+    assert [message["content"] for message in told if message["role"] in ("user", "tool")] == ["hello", "done"]
 
 
 def test_what_the_protocol_has_no_word_for_is_custom_with_the_payload():

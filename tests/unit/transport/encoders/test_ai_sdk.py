@@ -16,6 +16,7 @@ from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.phases import Phase
 from greenroom.actors.contract.secrets.redaction import Redactor
 from greenroom.actors.contract.spec import MODES, AgentSpec
+from greenroom.actors.engine import body_inputs as body
 from greenroom.actors.engine import inputs as inp
 from greenroom.transport.frontends.ai_sdk.builder import VERSIONS
 from greenroom.transport.frontends.ai_sdk.encoder import INTERRUPTED, begin, finish, step
@@ -306,6 +307,26 @@ def test_what_a_body_reports_comes_in_data_parts(version: Any) -> None:
     assert [part["data"]["fraction"] for part in of(chat.parts, "data-tool-progress")] == [0.5]
     assert [part["data"]["text"] for part in chat.transient] == ["line"]
     assert of(parts, "tool-output-available")[0]["output"] is None
+
+
+@both
+def test_what_a_program_says_and_plans_comes_in_data_parts_and_not_as_the_answer(version: Any) -> None:
+    world = a_world()
+    world.says("I let it work", calls=[call("c1", "read", n=1)])
+    world.tells(body.BodySpoke, "c1", number=1, text="I lo", reasoning="hm")
+    world.tells(body.BodySpoke, "c1", number=1, whole="I look")
+    world.tells(body.BodyNoted, "c1", type="run.plan.changed", payload={"entries": [{"text": "a", "status": "b"}]})
+    world.tells(body.BodySpoke, "c1", number=2, text="I wr")
+    world.returns("c1", "done")
+    world.says("It is done")
+    parts = parts_of(events_of(world), version)
+    check_stream(parts, version, message_id="r")
+    chat = Chat(version).stream(parts)
+    assert [part["text"] for part in chat.parts if part["type"] == "text"] == ["I let it work", "It is done"]
+    assert [part["data"]["text"] for part in of(chat.parts, "data-tool-message")] == ["I look"]
+    assert [part["id"] for part in of(chat.parts, "data-plan")] == ["c1"]
+    spoken = ["data-tool-reasoning", "data-tool-text", "data-tool-text", "data-tool-discarded"]
+    assert [part["type"] for part in chat.transient] == spoken
 
 
 @both

@@ -19,6 +19,7 @@ from ..support.runs import agent, events_of, frames_of, home, payloads
 from ..support.scene_tools import TOOLS
 from ..support.scenes import THREAD, after, cancel, restart
 
+pytestmark = pytest.mark.pace(5)
 LONG_AGO = datetime(1990, 1, 1, tzinfo=UTC)
 SEQUENTIAL = pytest.mark.parametrize("mode", ["sequential"])
 PUBLISHES: dict[str, Any] = {"tools": [*TOOLS, publish]}

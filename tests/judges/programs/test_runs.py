@@ -1,0 +1,149 @@
+"""Runs whose work the real coding agents do: each call that they ask about is decided over the gateway."""
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .playing import Scene, begun, need, played
+from .programs import KEY, LAST, PROGRAMS, REFUSAL
+from .running import PLACE, PROMPT, new_place, processes_of
+
+pytestmark = [pytest.mark.judge, pytest.mark.slow, pytest.mark.no_cover, pytest.mark.timeout(300)]
+
+SCENES = {
+    "claude": ("decided", "refused", "stopped", "overdue", "unreachable", "planted"),
+    "codex": ("decided", "refused", "stopped", "overdue"),
+    "gemini": ("decided", "stopped", "planted"),
+    "opencode": ("decided", "refused"),
+}
+LEFT = 4.0
+"""Seconds from the end of a process until no process of its program is left."""
+
+
+@pytest.fixture(params=PROGRAMS)
+def name(request: pytest.FixtureRequest) -> str:
+    need(request.param)
+    return str(request.param)
+
+
+def runs(root: Path, name: str) -> dict[str, Scene]:
+    return played(root, "running", name, SCENES[name])
+
+
+def payloads(scene: Scene, kind: str) -> list[dict[str, Any]]:
+    return [event["payload"] for event in scene["events"] if event["type"] == f"run.{kind}"]
+
+
+def test_another_client_decides_what_the_program_asks(root: Path, name: str):
+    scene = runs(root, name)["decided"]
+    assert (scene["outcome"], scene["output"], scene["equal"], scene["left"]) == ("Completed", LAST, True, [])
+    assert sorted(scene["files"]) == [".env", "a.txt", "b.txt", "notes.txt"]
+    parents = {one["callId"]: one.get("parentCallId") for one in payloads(scene, "tool.call")}
+    asked = payloads(scene, "approval.requested")
+    assert len(asked) >= 3
+    assert all(one["live"] and parents[one["callId"]] is not None for one in asked)
+    assert {one["by"] for one in payloads(scene, "approval.resolved")} == {"operator"}
+    results = {one["callId"]: one for one in payloads(scene, "tool.result")}
+    assert set(results) == set(parents)
+    assert [one["result"] for one in results.values() if one.get("code") == "approval_rejected"][-1] == REFUSAL
+
+
+def test_a_secret_is_read_by_no_program(root: Path, name: str):
+    scene = runs(root, name)["decided"]
+    everything = json.dumps([scene["events"], scene["requests"]])
+    assert "canary-1234567" not in everything
+    reads = [one for one in payloads(scene, "tool.result") if one["tool"].lower() == "read"]
+    assert [one["status"] for one in reads] == ([] if name == "codex" else ["failed"])
+    if name in ("claude", "opencode"):
+        assert [one["code"] for one in reads] == ["permission_denied"]
+
+
+def test_neither_a_key_nor_the_prompt_is_seen_by_others(root: Path, name: str):
+    scene = runs(root, name)["decided"]
+    assert scene["lines"]
+    assert not any(text in " ".join(words) for words in scene["lines"] for text in (KEY, PROMPT))
+    assert KEY not in json.dumps(scene["events"])
+
+
+def test_a_denial_without_a_text_ends_the_run_and_the_program(root: Path, name: str):
+    if "refused" in SCENES[name]:
+        scene = runs(root, name)["refused"]
+        assert (scene["outcome"], scene["code"], scene["left"]) == ("Cancelled", "approval_rejected", [])
+        assert "b.txt" not in scene["files"]
+
+
+def test_a_run_that_is_cancelled_while_the_program_asks_leaves_no_process(root: Path, name: str):
+    if "stopped" in SCENES[name]:
+        scene = runs(root, name)["stopped"]
+        assert (scene["outcome"], scene["left"]) == ("Cancelled", [])
+        assert [one["resolution"] for one in payloads(scene, "approval.resolved")] == ["withdrawn"]
+
+
+@pytest.mark.parametrize("program", ["claude", "codex"])
+def test_the_deadline_passes_while_the_program_asks(root: Path, program: str):
+    need(program)
+    scene = runs(root, program)["overdue"]
+    assert (scene["outcome"], scene["code"], scene["left"]) == ("Failed", "run_timeout", [])
+
+
+def test_a_model_service_that_is_away_ends_the_run_at_the_limit_of_the_program(root: Path):
+    need("claude")
+    scene = runs(root, "claude")["unreachable"]
+    assert (scene["outcome"], scene["left"]) == ("Failed", [])
+    assert "worked for 5 s" in scene["detail"]
+
+
+@pytest.mark.parametrize("program", ["claude", "gemini"])
+def test_settings_in_the_folder_run_nothing_and_take_no_question_away(root: Path, program: str):
+    """Codex and OpenCode run what the settings of a folder name: their folders are worktrees without these files."""
+    need(program)
+    scene = runs(root, program)["planted"]
+    assert (scene["outcome"], [name for name in scene["files"] if name.startswith("ran_")]) == ("Completed", [])
+    asked = [json.dumps(one["arguments"]) for one in payloads(scene, "approval.requested")]
+    assert [part in text for part, text in zip(("settings.json", "echo B > b.txt"), asked, strict=True)] == [True, True]
+    assert {one["status"] for one in payloads(scene, "tool.result")} == {"succeeded"}
+
+
+def gone(home: Path, seconds: float) -> bool:
+    """Whether the processes that have this home end in time."""
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        if not processes_of(home):
+            return True
+        threading.Event().wait(0.1)
+    return not processes_of(home)
+
+
+KILLED = [("claude", "asks"), ("codex", "works"), ("gemini", "asks")]
+if os.environ.get("GREENROOM_CHAOS") == "full":
+    KILLED = [(program, moment) for program in PROGRAMS for moment in ("asks", "works")]
+
+
+@pytest.mark.parametrize(("program", "moment"), KILLED)
+def test_a_kill_leaves_no_process_and_the_next_one_asks_what_came_of_the_work(
+    root: Path, tmp_path: Path, program: str, moment: str
+):
+    need(program)
+    new_place(str(tmp_path))
+    with begun(root, "running", program, [moment], **{PLACE: str(tmp_path)}) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["processes"] > 0
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert gone(tmp_path / "h", LEFT), "a process of the program lives on"
+    scene = played(root, "running", program, ("after",), **{PLACE: str(tmp_path)})["after"]
+    assert scene["before"] == []
+    resolved = [(one["resolution"], one.get("reason", "")) for one in payloads(scene, "approval.resolved")]
+    if moment == "asks":
+        assert resolved[0][0] == "withdrawn"
+        assert resolved[0][1].startswith("owner_lost")
+        assert scene["late"] == ["rejected", "already_decided"]
+    assert "b.txt" not in scene["files"]
+    assert [one["reason"] for one in payloads(scene, "approval.requested")][-1:] == ["outcome_unknown"]
+    assert scene["left"] == []
