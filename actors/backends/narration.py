@@ -25,9 +25,15 @@ FAULTS_LIMIT: Final = 25
 """Most lines of one prompt that are reported as unparsed; the verdict counts more of them as another format."""
 NOTICES_LIMIT: Final = 200
 """Most notices of one prompt."""
-PLAN_LIMIT: Final = 100
-"""Most entries of a plan, each with at most `TEXT_LIMIT` characters."""
+PLAN_LIMIT: Final = 50
+"""Most entries of a plan: the fields of a note have a limit in bytes, and JSON takes up to six for a character."""
+ENTRY_LIMIT: Final = 150
+"""Most characters of an entry."""
 TEXT_LIMIT: Final = 300
+"""Most characters of a sample or a reason."""
+PATH_LIMIT: Final = 1_000
+NOTICE_LIMIT: Final = 2_000
+_STATUS_LIMIT: Final = 30
 
 
 class Narration:
@@ -90,17 +96,18 @@ class Narration:
                 self._reads += 1
                 if self._reads <= READS_LIMIT:
                     read_at = datetime.now(UTC).isoformat()
-                    await self._ctx.reports.note("run.file.read", path=inner_path(path, self._folder), read_at=read_at)
+                    shown_path = shortened(inner_path(path, self._folder), PATH_LIMIT)
+                    await self._ctx.reports.note("run.file.read", path=shown_path, read_at=read_at)
             case Plan(entries=entries):
                 rows = [
-                    {"text": shortened(text, TEXT_LIMIT), "status": shortened(status, TEXT_LIMIT)}
+                    {"text": shortened(text, ENTRY_LIMIT), "status": shortened(status, _STATUS_LIMIT)}
                     for text, status in entries[:PLAN_LIMIT]
                 ]
                 await self._ctx.reports.note("run.plan.changed", entries=rows)
             case Notice(kind=kind, text=text):
                 self._notices += 1
                 if self._notices <= NOTICES_LIMIT:
-                    await self._ctx.output(f"[{self._name}: {kind}] {text}\n")
+                    await self._ctx.output(f"[{self._name}: {kind}] {shortened(text, NOTICE_LIMIT)}\n")
             case Unparsed(line=line, rule=rule, sample=sample):
                 self._faults += 1
                 if self._faults <= FAULTS_LIMIT:

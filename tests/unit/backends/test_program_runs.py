@@ -14,6 +14,7 @@ import trio
 import greenroom as gr
 from greenroom.actors.agents.graph import secrets_of
 from greenroom.actors.backends import process
+from greenroom.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.slow
 PROGRAM = str(Path(__file__).parents[2] / "support" / "scripted_program.py")
@@ -311,3 +312,40 @@ def test_a_runtime_learns_the_secrets_of_agents_behind_tools_and_handoffs(tmp_pa
     assert set(secrets_of([lead])) == {CANARY}
     assert list(secrets_of([gr.Agent("other")])) == []
     assert CANARY not in repr(coder.tools)
+
+
+# --- what a program chooses ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "output"),
+    [
+        (["plan", 500, "\x01" * 5_000], "Done."),
+        (["reads", "x" * 200_000], "Done."),
+        (["say", "é" * 300_000], "Done."),
+        (["question", "Which?", {"type": 5}], "decline"),
+        (["question", "Which?", {"type": "object", "$ref": "https://example.org/schema"}], "decline"),
+        (["asks_for", {"size": 5_000_000}], "0 of 1"),
+        (["asks_for", {"title": "y", "rawInput": {"command": "true"}}, 200], "128 of 200"),
+    ],
+)
+async def test_whatever_a_program_writes_ends_no_run(tmp_path, step, output):
+    rules = [gr.ext.Rule("allow", where={"argv": ["true"]})]
+    bench = Bench(tmp_path, "acp")
+    script = [step] if output != "Done." else [step, ["say", "Done."]]
+    async with gr.open_runtime(agents=[bench.agent(rules=rules)]) as runtime:
+        run = await runtime.start("coder", "play " + json.dumps(script))
+        assert (await run.result()).output == output
+
+
+async def test_the_question_of_a_program_is_decided_at_the_parent_run(tmp_path):
+    bench = Bench(tmp_path, "acp")
+    model = ScriptedModel([call("coder", input=steps(["ask", "make"], ["say", "Done."])), "Told the team."])
+    boss = gr.Agent("boss", model=model, tools=[bench.agent().as_tool()])
+    async with gr.open_runtime(agents=[boss]) as runtime:
+        run = await runtime.start("boss", "go")
+        (ticket,) = await tickets_of(run, 1)
+        assert (ticket.reason, ticket.tool, ticket.live) == ("child_approval", "execute", True)
+        await run.decide(ticket.approve(by="ada"))
+        assert (await run.result()).output == "Told the team."
+    assert bench.effects == ["make"]
