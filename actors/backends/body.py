@@ -164,8 +164,9 @@ class Conversation:
     async def _read(self, nursery: trio.Nursery) -> None:
         while data := await self._program.receive():
             self._has_spoken = True
-            for item in self._dialect.feed(data):
-                await self._take(item, nursery)
+            with self._clocks.waiting():  # a report may wait for the store, which is no silence of the program
+                for item in self._dialect.feed(data):
+                    await self._take(item, nursery)
         for item in self._dialect.end():
             await self._take(item, nursery)
 

@@ -82,7 +82,7 @@ def test_opencode_is_always_told_to_ask():
             gr.backends.OpenCode(env={"OPENCODE_CONFIG_CONTENT": content})
 
 
-@pytest.mark.parametrize("option", ["model", "tools", "handoffs", "tool_choice", "tool_use"])
+@pytest.mark.parametrize("option", ["model", "tools", "toolsets", "handoffs", "tool_choice", "tool_use"])
 def test_an_agent_of_a_backend_takes_no_option_that_the_backend_decides(option):
     with pytest.raises(gr.AgentDefinitionError, match=f"{option}=...\\): .*leave {option}= out"):
         gr.backends.agent("coder", gr.backends.Claude(), **{option: ()})
