@@ -9,6 +9,7 @@ The prompt is a JSON list of steps, played in order:
     ["run", NAME]             do it unasked, and say so
     ["write", PATH, TEXT]     write a file of its folder, and say nothing about it
     ["read", PATH]            say what a file has, "nothing" if it is not there
+    ["instructions"]          claude: say what came with the system prompt
     ["prompt"]                say the whole prompt
     ["session"]               say the id of the session, and whether it was continued
     ["question", TEXT, SCHEMA] ask a person, and say the answer; SCHEMA may be left out
@@ -290,6 +291,8 @@ class Claude(Program):
     def serve(self) -> None:
         while True:
             message = receive()
+            if message["type"] == "control_request":
+                self.system = message["request"].get("appendSystemPrompt", "")
             if message["type"] == "user":
                 words = sys.argv
                 if "--resume" in words and lost():
@@ -339,6 +342,9 @@ class Claude(Program):
             return response["request_id"], None
         command = output.get("updatedInput", {}).get("command", self.commands[response["request_id"]])
         return response["request_id"], command
+
+    def step_instructions(self) -> None:
+        self.step_say(self.system)
 
     def step_after(self, name: str) -> None:
         send(type="system", subtype="background_tasks_changed", tasks=[{"id": "t"}])

@@ -314,6 +314,16 @@ def test_a_runtime_learns_the_secrets_of_agents_behind_tools_and_handoffs(tmp_pa
     assert CANARY not in repr(coder.tools)
 
 
+async def test_claude_gets_the_instructions_of_the_agent_and_of_the_folder(tmp_path):
+    bench = Bench(tmp_path, "claude")
+    (tmp_path / "CLAUDE.md").write_text("Be kind.\n")
+    (tmp_path / "AGENTS.md").write_text("x" * 70_000)
+    outcome, log = await played(bench, ["instructions"], decide=approved, instructions="Be brief.")
+    assert outcome.output == "Be brief.\n\nFrom CLAUDE.md in the folder:\n\nBe kind.\n"
+    printed = "".join(event.payload["text"] for event in log if event.type.startswith("run.tool.output"))
+    assert "AGENTS.md has more than 65,536 bytes" in printed
+
+
 # --- what a program chooses ------------------------------------------------------------------------------------------
 
 

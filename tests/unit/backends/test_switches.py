@@ -54,6 +54,12 @@ def test_a_switch_behind_the_name_of_the_program_is_refused_too():
         gr.backends.Acp(["qwen", "--acp", "--yolo"])
 
 
+def test_an_option_of_a_runner_is_not_the_program_s():
+    assert gr.backends.Acp(["npx", "-y", "@google/gemini-cli", "--acp"]).name == "acp"
+    with pytest.raises(gr.AgentDefinitionError, match="'-y'"):
+        gr.backends.Acp(["npx", "-y", "@google/gemini-cli", "--acp", "-y"])
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
