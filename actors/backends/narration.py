@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias, assert_never
 
 from ..contract.codec import shortened
+from ..contract.envelope import timestamp
 from ..contract.messages import Usage
 from ..tools.context import ToolContext
 from .clocks import Which
@@ -95,7 +96,7 @@ class Narration:
             case FileRead(path=path):
                 self._reads += 1
                 if self._reads <= READS_LIMIT:
-                    read_at = datetime.now(UTC).isoformat()
+                    read_at = timestamp(datetime.now(UTC))
                     shown_path = shortened(inner_path(path, self._folder), PATH_LIMIT)
                     await self._ctx.reports.note("run.file.read", path=shown_path, read_at=read_at)
             case Plan(entries=entries):
