@@ -8,7 +8,7 @@ people, so the reader goes on meanwhile. One task writes. The clocks are a task,
   stopped, and the verdict says why.
 - The body is cancelled: the program is stopped.
 
-To stop a program, its open questions are denied and it is asked to stop by its protocol; then come the signals of
+To stop a program, it is asked to stop by its protocol, and its open questions are denied; then come the signals of
 `ProgramProcess.stop`. What the program says meanwhile is read, and none of it is reported.
 """
 

@@ -1,7 +1,7 @@
 """What a program says and does, as reports of the body to its run.
 
 Theory of operation. A complete message is held back until something follows it: the last one is the result of the call,
-and would be told twice. Numbers are limited here, for a program may write what it likes.
+and would be told twice. All counts and lengths are limited here, because a program may write what it likes.
 """
 
 from __future__ import annotations

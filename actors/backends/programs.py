@@ -16,6 +16,7 @@ import attrs
 import trio
 
 from ..contract.codec import shortened
+from ..contract.failures import FAILURES
 from ..contract.preparation import Preparation
 from ..contract.secrets.hidden_values import hides_key
 from ..errors import AgentDefinitionError, PreparationError, ToolError
@@ -46,6 +47,10 @@ CUT_OFF: Final = (
     " first, then do what is still to be done:\n\n"
 )
 """Begins the prompt of a repeated call."""
+NO_FOLDER: Final = (
+    "there is no folder to work in; start the run with workspace=, or give the program a folder= that exists"
+)
+_NOWHERE: Final = Path("/nonexistent")
 _RUNNERS: Final = frozenset(("npx", "bunx", "pnpx", "uvx"))
 _SCHEMA: Final = {
     "type": "object",
@@ -175,7 +180,8 @@ class Program(Backend):
         Raises:
             PreparationError: it cannot, with the way out.
         """
-        self._folder_of(ctx.workspace)
+        if not self._folder_of(ctx.workspace).is_dir():
+            raise PreparationError("workspace_outside_allowlist", f"{self.name}: {NO_FOLDER}")
         variables = environment(self.pass_env, **self.env)
         path = await trio.to_thread.run_sync(partial(shutil.which, self.command[0], path=variables.get("PATH")))
         if path is None:
@@ -210,18 +216,15 @@ class Program(Backend):
     def _folder_of(self, workspace: object) -> Path:
         if isinstance(workspace, Worktree):
             return workspace.path
-        if self.folder is None or not self.folder.is_dir():
-            what = (
-                "start the run with workspace=" if self.folder is None else f"there is no folder {self.folder.name!r}"
-            )
-            raise PreparationError("workspace_outside_allowlist", f"{self.name} has no folder to work in: {what}")
-        return self.folder
+        return self.folder or _NOWHERE
 
     # --- the work ----------------------------------------------------------------------------------------------------
 
     async def _body(self, ctx: ToolContext[Any], arguments: dict[str, Any]) -> dict[str, Any]:
         worktree = ctx.workspace if isinstance(ctx.workspace, Worktree) else None
         folder, memo, newest = self._folder_of(worktree), ctx.memo or {}, ctx.state[SESSION]
+        if not folder.is_dir():
+            raise ToolError(f"{self.name}: {NO_FOLDER}", run_code="workspace_outside_allowlist")
         if memo:
             await self._end_former(memo)
         if worktree is not None:
@@ -325,6 +328,6 @@ def _text(verdict: ProgramVerdict) -> str:
         case "completed":
             return verdict.text
         case "failed":
-            raise ToolError(verdict.detail, run_code=verdict.code)
+            raise ToolError(verdict.detail, run_code=verdict.code if verdict.code in FAILURES else "runtime_failed")
         case "cancelled":
             raise ToolError("the program has stopped its work by itself", run_code="runtime_failed")

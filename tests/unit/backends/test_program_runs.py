@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
@@ -226,6 +227,23 @@ async def test_a_program_that_fails_fails_the_run_with_a_code_and_a_sentence(ben
         outcome = await (await runtime.start("coder", json.dumps(script))).result()
     assert isinstance(outcome, gr.Failed)
     assert (outcome.code, words in outcome.message) == (code, True)
+
+
+async def test_a_folder_that_is_gone_when_the_work_begins_fails_the_run(bench):
+    folder = bench.folder / "shop"
+    folder.mkdir()
+
+    class Removes(gr.Plugin):
+        async def before_inference(self, ctx: gr.PhaseContext[Any]) -> None:
+            if folder.exists():
+                folder.rmdir()
+
+    backend = attrs.evolve(bench.backend(), folder=folder)
+    agent = gr.backends.agent("coder", backend, plugins=[Removes()])
+    async with gr.open_runtime(agents=[agent]) as runtime:
+        outcome = await (await runtime.start("coder", steps(["say", "x"]))).result()
+    assert isinstance(outcome, gr.Failed)
+    assert (outcome.code, "there is no folder to work in" in outcome.message) == ("workspace_outside_allowlist", True)
 
 
 async def test_a_program_that_falls_silent_is_stopped_and_the_clock_is_named(bench):
