@@ -1,6 +1,5 @@
 """The permission of a run in a workspace: the worktree says what is inside and withheld, and has the folder's rules."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -78,23 +77,6 @@ async def test_of_the_rules_of_folder_and_agent_the_stricter_verdict_counts(
     assert judgement.verdict == expected
     assert [match.layer for match in judgement.matches] == ["workspace", "agent"]
     assert [match.layer for match in permission.explain(facts).matches] == ["agent"]
-
-
-async def test_remembered_rules_of_the_workspace_are_asked_for(tmp_path: Path) -> None:
-    asked = list[str]()
-
-    class Memory:
-        async def remembered(self, holders: Sequence[str]) -> Sequence[gr.ext.RememberedRule]:
-            asked.extend(holders)
-            return ()
-
-    worktree = await worktree_of(tmp_path, "shop/web")
-    permission = gr.ext.Permission(memory=Memory())
-    facts = gr.CallFacts(call_id="", tool="shell", arguments={"command": "make"}, effect="shell")
-    await permission.tool_gate(
-        gr.GateContext(phase=gr.Phase.TOOL_GATE, run_id="r", thread_id="t", call=facts, workspace=worktree)
-    )
-    assert asked == ["run:r", "thread:t", "workspace:shop"]
 
 
 @pytest.mark.parametrize("rules", [[], "deny", [{"verdict": "deny"}], [Rule("deny")] * 2_001])
