@@ -19,6 +19,7 @@ import greenroom as gr
 from greenroom.actors.contract.spec import MODES
 from greenroom.testing import FunctionModel, call, delay, fail, finish, malformed, refuse, text, think
 
+from .artifact_scenes import PUBLISHED, publish, publishes_late
 from .programs import MORE, TOPIC, WORD, put
 from .scene_plugins import Scripted, diary, gate, scripted, slow
 from .scene_tools import Outside
@@ -144,6 +145,8 @@ TOOLS = (
     attrs.evolve(word, name="masked", output_guardrails=(_DOOR,)),
     attrs.evolve(word, name="guarded", input_guardrails=(_ENTRY,), output_guardrails=(_DOOR,), needs_approval=True),
     attrs.evolve(put, name="signed_put", needs_approval=True),
+    publish,
+    publishes_late,
 )
 SAFE = frozenset(tool.name for tool in TOOLS if tool.replay == "safe")
 GATED = frozenset({"sign", "pay", "oath", "guarded", "signed_put"})
@@ -418,6 +421,8 @@ CALLS: tuple[tuple[int, str, Callable[[Random], dict[str, Any]]], ...] = (
     (2, "picture", lambda dice: {"seconds": dice.choice([0.0, 3.0])}),
     (1, "covered_picture", lambda dice: {"seconds": dice.choice([0.0, 3.0])}),
     (1, "picture_task", lambda dice: {"seconds": dice.choice([0.0, 20.0])}),
+    (2, "publish", lambda dice: {"seconds": dice.choice([0.0, 3.0]), "what": dice.choice(PUBLISHED)}),
+    (1, "publishes_late", lambda dice: {}),
     (1, "nothing", lambda dice: {}),
     (1, "pay", lambda dice: {"cents": "x"}),
 )
