@@ -643,3 +643,23 @@ async def test_what_a_person_always_allows_in_a_workspace_holds_for_the_next_thr
         await run.result()
         await (await runtime.start(agent, "go", workspace="shop")).result()
         assert isinstance(await (await runtime.start(agent, "go", workspace="other")).wait(), gr.Waiting)
+
+
+async def test_a_run_that_is_cancelled_while_its_worktree_is_made_leaves_the_thread_usable(
+    shop: Shop, store: Any
+) -> None:
+    for number in range(300):
+        shop.write(f"d{number % 7}/f{number}", f"{number}\n")
+    agent = coder(FunctionModel(edit_and_apply))
+    async with gr.open_runtime(store, agents=[agent], workspaces=await shop.open()) as runtime:
+        first = await runtime.start(agent, "count", workspace="shop", thread_id="t")
+        async with first.events() as events:
+            async for event in events:
+                if event.type == "run.preparing":
+                    await first.cancel(by="ada")
+        assert isinstance(await first.wait(), gr.Cancelled)
+        run = await runtime.start(agent, "count", workspace="shop", thread_id="t")
+        await run.decide((await asked(run)).approve(by="ada"))
+        assert (await run.result()).output == "done"
+    assert shop.read("a.txt") == "one\n2\n"
+    assert len(shop.contents()) == 301
