@@ -332,7 +332,11 @@ class Act:
 
 @attrs.frozen(kw_only=True)
 class RandomScene:
-    """A scene: everything that is drawn."""
+    """A scene: everything that is drawn.
+
+    Attributes:
+        prepared: virtual seconds for which the workspace of each run is prepared; None: the runs have none.
+    """
 
     seed: int
     kind: str
@@ -343,12 +347,13 @@ class RandomScene:
     ask: str = "hi"
     deadline: float | None = None
     attached: bool = False
+    prepared: float | None = None
 
     def shown(self) -> str:
         """The scene, for people."""
         lines = [
             f"seed {self.seed}: {self.kind}, {self.mode}, {dict(self.runtime)}",
-            f"  {self.ask!r}, attached {self.attached}, until {self.deadline}",
+            f"  {self.ask!r}, attached {self.attached}, until {self.deadline}, prepared for {self.prepared}",
         ]
         for number, role in enumerate(self.roles):
             lines.append(
@@ -470,6 +475,7 @@ def draw(seed: int) -> RandomScene:
         ask=dice.choice(["hi", "hi", "hi", "hi", "slow", "slow", "evil"]),
         deadline=dice.choice([None, None, None, None, None, None, 8.0, 60.0]),
         attached=dice.random() < 0.15,
+        prepared=dice.choice([None, None, None, None, 0.5, 5.0]),  # the last one: those before stay as they are
     )
 
 

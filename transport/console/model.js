@@ -196,19 +196,6 @@ export class RunModel {
     return this.calls.get(callId)?.tool ?? callId;
   }
 
-  gateAllowed({ callId: id, plugin, note }, at) {
-    this.note("item.allowed", { plugin, tool: this.#tool(id) }, at, { icon: "check", detail: note });
-  }
-
-  planned({ callId: id, entries }, at) {
-    const detail = entries.map(({ text = "", status = "" }) => (status ? `${text} (${status})` : text)).join("\n");
-    this.note("item.plan", { tool: this.#tool(id) }, at, { icon: "dot", detail });
-  }
-
-  fileRead({ callId: id, path }, at) {
-    this.note("item.file", { tool: this.#tool(id), path }, at, { icon: "dot" });
-  }
-
   #discard(key, reason) {
     const item = this.messages.get(key);
     if (item && !item.discarded) this.touch(Object.assign(item, { discarded: reason, live: false }));
@@ -332,6 +319,14 @@ export class RunModel {
     this.note(`item.patch.${status}`, { n: files.length }, at, { icon: "file", tone, detail: names });
   }
 
+  /** What the body of a call says that it wants to do. */
+  planned({ callId: id, entries }, at) {
+    const tool = this.calls.get(id)?.tool ?? id;
+    const list = Array.isArray(entries) ? entries : [];
+    const detail = list.map(({ text, status }) => `${MARKS[status] ?? "○"} ${text ?? ""}`).join("\n");
+    this.note("item.plan", { tool }, at, { icon: "queues", detail });
+  }
+
   received({ text, attachments, by }, at) {
     this.add({ kind: "input", text, attachments, by, at, first: false });
   }
@@ -369,6 +364,8 @@ const STAGE_EVENTS = Object.fromEntries(
 );
 
 const it = RunModel.prototype;
+const MARKS = { completed: "●", in_progress: "◐" }; // of the entries of a plan; any other is not begun
+
 const HANDLERS = {
   ...NOTES,
   ...Object.fromEntries(Object.keys(STAGE_EVENTS).map((type) => [type, it.moved])),
@@ -379,9 +376,7 @@ const HANDLERS = {
   "run.input.received": it.received,
   "run.cancel.requested": it.cancelAsked,
   "run.pause.requested": it.pauseAsked,
-  "run.gate.allowed": it.gateAllowed,
   "run.plan.changed": it.planned,
-  "run.file.read": it.fileRead,
   "run.step.started": it.stepStarted,
   "run.step.finished": it.stepFinished,
   "run.inference.started": it.asked,

@@ -8,15 +8,23 @@ export const NOTES = {
   "run.decision.refused"(payload, at) {
     this.note("item.refused", { code: payload.code }, at, { icon: "warn", tone: "bad", detail: payload.detail });
   },
+  "run.gate.allowed"({ callId: id, plugin, note }, at) {
+    this.note("item.allowed", { plugin, tool: this.calls.get(id)?.tool ?? id }, at, { icon: "dot", detail: note });
+  },
+  "run.file.read"({ callId: id, path, lines }, at) {
+    const tool = this.calls.get(id)?.tool ?? id;
+    this.note(lines === undefined ? "item.read" : "item.read.lines", { tool, path, lines }, at, { icon: "dot" });
+  },
   "runtime.unavailable"({ runtime, reason, hint }, at) {
-    const detail = [reason, hint].filter(Boolean).join(" ");
-    this.note("item.runtime.unavailable", { runtime }, at, { icon: "warn", tone: "bad", detail });
+    const detail = [reason, hint].filter(Boolean).join("\n");
+    this.note("item.unavailable", { runtime }, at, { icon: "warn", tone: "bad", detail });
   },
   "runtime.timeout"({ runtime, which, seconds }, at) {
-    this.note(`item.runtime.${which}`, { runtime, seconds }, at, { icon: "warn", tone: "bad" });
+    this.note(`item.timeout.${which}`, { runtime, wait: seconds }, at, { icon: "warn", tone: "bad" });
   },
-  "schema.validation_failed"({ source, line, rule, sample }, at) {
-    this.note("item.schema", { source, line, rule }, at, { icon: "warn", tone: "wait", detail: sample });
+  "schema.validation_failed"({ source, from, line, rule, sample }, at) {
+    const detail = [rule, sample].filter(Boolean).join("\n");
+    this.note("item.unfit", { source: source ?? from, line }, at, { icon: "warn", tone: "wait", detail });
   },
   "run.gate.overruled"({ callId: id, plugin, verdict, by }, at) {
     const tool = this.calls.get(id)?.tool ?? id;

@@ -23,7 +23,7 @@ import trio
 from tests.support.gateway import TOKEN, gateway
 
 import greenroom as gr
-from greenroom.testing import FaultServer, open_fault_server
+from greenroom.testing import FaultServer, ScriptedModel, call, open_fault_server, reply
 from greenroom.transport.client.client import Client, connect
 
 from .driving import files_of, raise_loopback
@@ -204,6 +204,30 @@ async def unreachable(program: JudgeProgram) -> dict[str, Any]:
             return await report(place, run, await run.result())
 
 
+async def silent(program: JudgeProgram) -> dict[str, Any]:
+    """The model begins an answer, and says no more."""
+    async with a_place(program, one_command(program)) as place:
+        place.server.answer = lambda _: reply("Well", begun=True, hang=True)
+        async with gr.open_runtime(agents=[place.agent(idle=3.0)]) as runtime:
+            run = await runtime.start("coder", PROMPT)
+            return await report(place, run, await run.result())
+
+
+async def employed(program: JudgeProgram) -> dict[str, Any]:
+    """Another agent uses the coder as a tool: what the program asks is decided at the run of that agent."""
+    async with a_place(program, one_command(program)) as place:
+        coder = place.agent()
+        model = ScriptedModel([call("coder", input=PROMPT, id="c1"), "It is done."])
+        boss = gr.Agent("boss", model=model, tools=[coder.as_tool()])
+        async with gr.open_runtime(agents=[boss, coder]) as runtime:
+            run = await runtime.start("boss", "Let it be done.")
+            outcome = await run.wait()
+            assert isinstance(outcome, gr.Waiting)
+            (mirror,) = outcome.tickets
+            await run.decide(mirror.approve(by="ada"))
+            return await report(place, run, await run.result(), mirror=[mirror.live, mirror.reason, mirror.tool])
+
+
 def plant(folder: Path) -> None:
     """Write settings into a folder that let a program run commands, and ask nothing."""
     server = {"command": "sh", "args": ["-c", f"touch {folder}/ran_mcp; sleep 5"]}
@@ -285,7 +309,8 @@ def store() -> gr.Store:
 
 
 SCENES: dict[str, Callable[[JudgeProgram], Awaitable[dict[str, Any]]]] = {
-    scene.__name__: scene for scene in (decided, refused, stopped, overdue, unreachable, planted, asks, works, after)
+    scene.__name__: scene
+    for scene in (decided, refused, stopped, overdue, unreachable, silent, employed, planted, asks, works, after)
 }
 
 

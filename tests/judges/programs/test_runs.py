@@ -17,8 +17,8 @@ from .running import PLACE, PROMPT, new_place, processes_of
 pytestmark = [pytest.mark.judge, pytest.mark.slow, pytest.mark.no_cover, pytest.mark.timeout(300)]
 
 SCENES = {
-    "claude": ("decided", "refused", "stopped", "overdue", "unreachable", "planted"),
-    "codex": ("decided", "refused", "stopped", "overdue"),
+    "claude": ("decided", "refused", "stopped", "overdue", "unreachable", "silent", "employed", "planted"),
+    "codex": ("decided", "refused", "stopped", "overdue", "silent"),
     "gemini": ("decided", "stopped", "planted"),
     "opencode": ("decided", "refused"),
 }
@@ -97,6 +97,21 @@ def test_a_model_service_that_is_away_ends_the_run_at_the_limit_of_the_program(r
     scene = runs(root, "claude")["unreachable"]
     assert (scene["outcome"], scene["left"]) == ("Failed", [])
     assert "worked for 5 s" in scene["detail"]
+
+
+@pytest.mark.parametrize("program", ["claude", "codex"])
+def test_a_program_that_says_nothing_is_stopped(root: Path, program: str):
+    need(program)
+    scene = runs(root, program)["silent"]
+    assert (scene["outcome"], scene["left"]) == ("Failed", [])
+    assert "said nothing for 3 s" in scene["detail"]
+
+
+def test_what_the_program_of_a_child_run_asks_is_decided_at_the_parent_run(root: Path):
+    need("claude")
+    scene = runs(root, "claude")["employed"]
+    assert (scene["outcome"], scene["output"], scene["files"]["b.txt"]) == ("Completed", "It is done.", "B\n")
+    assert scene["mirror"] == [True, "child_approval", "Bash"]
 
 
 @pytest.mark.parametrize("program", ["claude", "gemini"])
