@@ -224,7 +224,8 @@ export class Card {
     const choice = new FileChoice(this.proposal.files);
     const go = () => {
       const paths = choice.read();
-      if (paths.length) this.#send({ action: "resume", editedArguments: { ...this.ticket.arguments, paths } });
+      if (paths.length === choice.boxes.length && !this.proposal.truncated) this.#send({ action: "resume" });
+      else if (paths.length) this.#send({ action: "resume", editedArguments: { ...this.ticket.arguments, paths } });
     };
     this.#step("editing", choice.element, this.#button("primary", "ask.apply.chosen", go));
     choice.boxes[0]?.focus();
