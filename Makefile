@@ -34,7 +34,7 @@ RUN_STAMP := $(VENV)/.stamp-run
 DEV_STAMP := $(VENV)/.stamp-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage lint types format quick judges chaos attack bench bench-peers bench-postgres chaos-postgres package clean dead
+.PHONY: help demo demo-work test coverage lint types format quick judges chaos attack bench bench-peers bench-postgres chaos-postgres package clean dead
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -49,6 +49,9 @@ $(DEV_STAMP): pyproject.toml scripts/environment.sh $(ALIVE)
 
 demo: $(RUN_STAMP) ## run the example agent (ARGS="--yes" answers its question for you)
 	@$(VENV)/bin/greenroom demo $(ARGS)
+
+demo-work: $(RUN_STAMP) ## let the example program work on a copy of this folder (ARGS="--yes")
+	@$(VENV)/bin/greenroom work --with demo $(ARGS)
 
 test: $(DEV_STAMP) ## every gate: format, lint, types, tests
 	@$(MAKE) --no-print-directory -j 2 lint types

@@ -171,6 +171,8 @@ class ToolError(GreenroomError):
         UsageError: the code is unknown.
     """
 
+    run_code: str | None = None  # also of a subclass that does not call this
+
     def __init__(self, *args: object, run_code: str | None = None) -> None:
         super().__init__(*args)
         if run_code is not None and run_code not in FAILURES:

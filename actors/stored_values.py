@@ -63,16 +63,16 @@ def check_writes(writes: Iterable[tuple[str, str, bytes | None, int]]) -> Sequen
     Raises:
         UsageError: a space, name, value or revision is invalid, a name is written twice, or a limit is exceeded.
     """
-    checked = sorted((_checked(write) for write in writes), key=lambda write: write[:2])
-    if not 0 < len(checked) <= WRITES_LIMIT:
-        raise UsageError(f"set_values: it has {len(checked):,} writes; give 1 to {WRITES_LIMIT}")
-    size = sum(len(write.value or b"") for write in checked)
+    ordered_writes = sorted((_checked(write) for write in writes), key=lambda write: write[:2])
+    if not 0 < len(ordered_writes) <= WRITES_LIMIT:
+        raise UsageError(f"set_values: it has {len(ordered_writes):,} writes; give 1 to {WRITES_LIMIT}")
+    size = sum(len(write.value or b"") for write in ordered_writes)
     if size > SET_LIMIT:
         raise UsageError(f"set_values: the values have {size:,} bytes together; give at most {SET_LIMIT:,}")
-    for one, other in pairwise(checked):
+    for one, other in pairwise(ordered_writes):
         if one[:2] == other[:2]:
             raise UsageError(f"set_values: {one.space!r} {one.name!r} is written twice; give one write for each name")
-    return checked
+    return ordered_writes
 
 
 def check_page(space: str, after: str, limit: int) -> None:
@@ -89,19 +89,18 @@ def check_page(space: str, after: str, limit: int) -> None:
 
 
 def _checked(write: tuple[str, str, bytes | None, int]) -> ValueWrite:
-    checked = ValueWrite(*write)
-    space, name, value, expected = checked
+    space, name, value, revision = ValueWrite(*write)
     _check_text("space", space, _SPACE_LIMIT)
     _check_text("name", name, NAME_LIMIT)
     if value is not None and type(value) is not bytes:
         raise UsageError(f"set_values: {name!r}: the value is {type(value).__name__}; give bytes, or None to remove it")
     if value is not None and len(value) > BYTES_LIMIT:
         raise UsageError(f"set_values: {name!r}: the value has {len(value):,} bytes; give at most {BYTES_LIMIT:,}")
-    if type(expected) is not int or expected < 0:
-        raise UsageError(f"set_values: {name!r}: expected={expected!r:.100}: give a revision, or 0 for a new name")
-    if value is None and expected == 0:
+    if type(revision) is not int or revision < 0:
+        raise UsageError(f"set_values: {name!r}: expected={revision!r:.100}: give a revision, or 0 for a new name")
+    if value is None and revision == 0:
         raise UsageError(f"set_values: {name!r}: a name without a value cannot be removed; give its revision")
-    return checked
+    return ValueWrite(space, name, value, revision)
 
 
 def _check_text(field: str, text: object, limit: int) -> None:

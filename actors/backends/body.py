@@ -116,7 +116,7 @@ class Conversation:
             if self.narration.usage is not None:
                 self._ctx.spend(self.narration.usage)
             if end is None:
-                await self.stop()
+                await self.stop()  # noqa: ASYNC102 - bounded inside
         for pid in self._survivors:
             await self.narration.report(Notice(kind="warning", text=f"its process {pid} could not be ended"))
         verdict = self._dialect.ended(end)

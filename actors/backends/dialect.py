@@ -176,29 +176,29 @@ def verdict_of(name: str, ended: ProgramExit, done: PromptDone | None, *, garble
     if ended.stopped == "cancelled" or (done is not None and done.code == "cancelled" and not ended.stopped):
         return ProgramVerdict(outcome="cancelled")
     tail = ended.stderr[-_TAIL:].strip()
-    exited = f"exit {ended.status}" + (f": {tail}" if tail else "")
-    code, detail = _failure(ended, done, garbled, exited)
+    exit_text = f"exit {ended.status}" + (f": {tail}" if tail else "")
+    code, detail = _failure(ended, done, garbled, exit_text)
     if code:
         return ProgramVerdict(outcome="failed", code=code, detail=f"{name}: {detail}")
     return ProgramVerdict(outcome="completed", text=done.text if done is not None else "")
 
 
-def _failure(ended: ProgramExit, done: PromptDone | None, garbled: str, exited: str) -> tuple[str, str]:
+def _failure(ended: ProgramExit, done: PromptDone | None, garbled: str, exit_text: str) -> tuple[str, str]:
     """Return the code and the detail of a failure; "" and "" if there is none."""
     if ended.stopped == "run_timeout":
         return "run_timeout", "it was stopped at its time limit"
     if ended.error or ended.status in _UNAVAILABLE:
-        return "runtime_unavailable", ended.error or exited
+        return "runtime_unavailable", ended.error or exit_text
     if garbled:
         return "schema_validation_failed", garbled
     if done is None and ended.status == 0:
         return "schema_validation_failed", "it ended with exit 0 and without the line that ends its work"
     if done is None:
-        return _access_code("runtime_failed", ended.stderr), exited
+        return _access_code("runtime_failed", ended.stderr), exit_text
     if done.code:
-        return _access_code(done.code, done.detail), done.detail or exited
+        return _access_code(done.code, done.detail), done.detail or exit_text
     if ended.status != 0 and ended.stopped != "finished":
-        return "schema_validation_failed", f"its last line says success, and it ended with {exited}"
+        return "schema_validation_failed", f"its last line says success, and it ended with {exit_text}"
     return "", ""
 
 

@@ -430,7 +430,8 @@ class CommandResult:
 
     Attributes:
         status: accepted (journaled), duplicate (the first result again) or rejected.
-        code: None, "early", or the reason of a rejection (one of `REJECTIONS`).
+        code: None, "early", "not_remembered" (accepted, but the rule of the answer could not be kept: repeat the
+            command), or the reason of a rejection (one of `REJECTIONS`).
         detail: a sentence for people: the invalid value and what to give.
         command_id: for repeating the command.
     """

@@ -27,6 +27,7 @@ class CallFacts:
         text: the model's text about an ended call.
         code: The code of a failure.
         parent: the call whose body makes this nested call; None for a call of the model.
+        definition: The digest of the tool's definition; "" of a nested call, which has none.
     """
 
     call_id: str
@@ -40,6 +41,7 @@ class CallFacts:
     text: str | None = None
     code: str | None = None
     parent: str | None = None
+    definition: str = ""
 
     @property
     def arguments(self) -> JSONObject:
@@ -66,6 +68,7 @@ class CallFacts:
             text=row.shown,
             code=row.code,
             parent=row.parent,
+            definition=row.definition,
         )
 
 

@@ -195,7 +195,8 @@ _LOGGED: Final = frozenset({"tool_error", "tool_timeout", "internal_error"})
 
 def of_bug(builder: StepBuilder, message: CallRaised) -> str | None:
     """Return the error id of the log line about a body's failure; None if there is none."""
-    return body_error_id(builder.info.run_id, message.call_id, message.attempt) if message.code in _LOGGED else None
+    is_logged = message.code in _LOGGED or message.run_code is not None
+    return body_error_id(builder.info.run_id, message.call_id, message.attempt) if is_logged else None
 
 
 # --- what bodies say -------------------------------------------------------------------------------------------------

@@ -17,8 +17,9 @@ from typing import Final, Literal
 import attrs
 
 from ..contract.plain import JSONObject
+from .always import covers, may_be_remembered
 from .matchers import FieldIndex
-from .remembered import RememberedRule, may_be_remembered
+from .remembered import RememberedRule
 from .rules import VERDICTS, WHERE, Rule, RuleVerdict
 from .subject import Subject
 
@@ -80,6 +81,11 @@ class Judgement:
         """The matching rules with the verdict that counts, before a remembered rule."""
         strictest = min((match.rule.verdict for match in self.matches), key=VERDICTS.index, default=None)
         return tuple(match for match in self.matches if match.rule.verdict == strictest)
+
+    @property
+    def reviewers(self) -> tuple[str, ...]:
+        """The principals that may answer the question; empty: any principal."""
+        return next((tuple(match.rule.reviewers) for match in self.deciding if match.rule.reviewers), ())
 
     def __str__(self) -> str:
         lines = [f"{self.verdict}: {self.subject.tool} ({', '.join(sorted(self.subject.effects))})"]
@@ -201,11 +207,24 @@ def judge(subject: Subject, layers: Iterable[RuleLayer]) -> Judgement:
     return Judgement(verdict=verdict, subject=subject, matches=matches, default=default, may_remember=may)
 
 
-def with_remembered(judgement: Judgement, rules: Iterable[RememberedRule], arguments: JSONObject) -> Judgement:
-    """Return the judgement with the first remembered rule that covers the call; unchanged if none may or does."""
-    covering = (rule for rule in rules if rule.covers(judgement.subject, arguments)) if judgement.may_remember else ()
-    rule = next(iter(covering), None)
-    return judgement if rule is None else attrs.evolve(judgement, verdict="allow", remembered=rule)
+def with_remembered(
+    judgement: Judgement, rules: Iterable[RememberedRule], arguments: JSONObject, definition: str = ""
+) -> Judgement:
+    """Return the judgement with the first remembered rule that covers the call; unchanged if none may or does.
+
+    Args:
+        judgement: The judgement without remembered rules.
+        rules: The remembered rules that may apply.
+        arguments: The arguments of the call.
+        definition: The digest of the tool's definition; "" is unknown.
+    """
+    if not judgement.may_remember:
+        return judgement
+    reviewers = judgement.reviewers
+    for rule in rules:
+        if (not reviewers or rule.by in reviewers) and covers(rule, judgement.subject, arguments, definition):
+            return attrs.evolve(judgement, verdict="allow", remembered=rule)
+    return judgement
 
 
 def default_of(subject: Subject) -> tuple[RuleVerdict, str]:

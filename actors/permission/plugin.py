@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol, cast
+from typing import Any, ClassVar, Final, cast
 
 from ..contract.codec import shortened
 from ..contract.decisions import Allow, Deny, Suspend, Verdict
@@ -18,22 +18,11 @@ from ..workspaces.withheld import SECRETS, SETTINGS, Withheld
 from ..workspaces.workspace import WorkspaceRule
 from ..workspaces.worktree import Worktree
 from .judgement import Judgement, RuleLayer, judge, with_remembered
-from .remembered import PERMISSION, RememberedRule
+from .remembered import PERMISSION, Holder, RememberedRule
 from .rule_files import FILE_LIMIT, rules_of
 from .rules import Rule, check_rules
+from .stored_rules import rules_of_holder
 from .subject import Ground, subject_of
-
-
-class RuleMemory(Protocol):
-    """Where remembered rules are kept."""
-
-    async def remembered(self, holders: Sequence[str]) -> Sequence[RememberedRule]:
-        """Return the rules of these holders, such as ("run:r1", "thread:t1").
-
-        Raises:
-            StoreUnavailable: the rules cannot be read now.
-        """
-        ...
 
 
 class Permission(Plugin):
@@ -41,6 +30,9 @@ class Permission(Plugin):
 
     Of the matching rules deny counts before ask, and ask before allow; without a matching rule the default of the
     call's effect counts. A call that a person has approved is not asked about again, but a deny rule still refuses it.
+
+    A person's "always" beside an approval (`gr.ext.Always`) is kept in the runtime's store, as a rule for the run, its
+    thread or its workspace; it turns later questions about the same into allowed calls, in every process.
 
     In a run that works in a workspace, its worktree says which paths are inside, what is withheld, and what the rules
     of the workspace are (`gr.ext.Workspace(rules=...)`); of both layers the stricter verdict counts.
@@ -51,7 +43,6 @@ class Permission(Plugin):
             counts as inside.
         workspace_rules: The rules of that folder.
         withheld: Names of files in it that no call may touch, as patterns.
-        memory: Where remembered rules are kept; None: none are.
 
     Raises:
         UsageError: a list is empty or has an item that is not a rule, or `root` is not an absolute path.
@@ -66,7 +57,6 @@ class Permission(Plugin):
         root: str | os.PathLike[str] | None = None,
         workspace_rules: Sequence[Rule] | None = None,
         withheld: Iterable[str] = SECRETS + SETTINGS,
-        memory: RuleMemory | None = None,
     ) -> None:
         self._agent_layer = RuleLayer("agent", check_rules(rules, "Permission(rules)"))
         self._workspace_layer = RuleLayer("workspace", check_rules(workspace_rules, "Permission(workspace_rules=)"))
@@ -75,7 +65,6 @@ class Permission(Plugin):
         if folder is not None and not os.path.isabs(folder):
             raise UsageError(f"Permission(root={folder!r:.200}): give an absolute path, as Path(...).resolve()")
         self._ground = Ground(root=folder, withheld=Withheld(tuple(withheld)))
-        self._memory = memory
 
     def __repr__(self) -> str:
         return f"Permission({len(self._agent_layer.rules) + len(self._workspace_layer.rules)} rules)"
@@ -89,7 +78,7 @@ class Permission(Plugin):
 
         Args:
             call: The call; `gr.CallFacts(call_id="", tool=..., arguments=..., effect=...)` makes one.
-            remembered: The remembered rules that may apply.
+            remembered: The remembered rules that may apply, such as `await runtime.rules(run_id=...)`.
             workspace: What the run works in, `ctx.workspace` of gates; anything but a `Worktree` counts as None.
         """
         arguments, ground, layer = call.arguments, self._ground, self._workspace_layer
@@ -97,7 +86,7 @@ class Permission(Plugin):
             ground = Ground(root=str(workspace.path), withheld=workspace.withheld)
             layer = self._layer_of(workspace.rules or ())
         judgement = judge(subject_of(call.tool, call.effect, arguments, ground), (layer, self._agent_layer))
-        return with_remembered(judgement, remembered, arguments)
+        return with_remembered(judgement, remembered, arguments, call.definition)
 
     def _layer_of(self, rules: tuple[WorkspaceRule, ...]) -> RuleLayer:
         """Return the compiled rules of a workspace; a layer keeps its rules, so that their identity stays theirs."""
@@ -110,11 +99,11 @@ class Permission(Plugin):
     async def tool_gate(self, ctx: GateContext[Any]) -> Verdict | None:
         """Judge the call."""
         judgement = self.explain(ctx.call, workspace=ctx.workspace)
-        if judgement.may_remember and self._memory is not None:
-            holders = [f"run:{ctx.run_id}", f"thread:{ctx.thread_id}"]
+        if judgement.may_remember:
+            holders = [Holder(scope="run", name=ctx.run_id), Holder(scope="thread", name=ctx.thread_id)]
             if isinstance(ctx.workspace, Worktree):
-                holders.append(f"workspace:{ctx.workspace.name}")
-            rules = await self._memory.remembered(holders)
+                holders.append(Holder(scope="workspace", name=ctx.workspace.name))
+            rules = [rule for holder in holders for rule in await rules_of_holder(ctx.stored_values, holder)]
             judgement = self.explain(ctx.call, rules, workspace=ctx.workspace)
         match judgement.verdict:
             case "allow":
@@ -179,19 +168,19 @@ def _question(judgement: Judgement, call: CallFacts) -> Suspend:
         ],
         "default": judgement.default,
     }
+    facts["definition"] = call.definition
     known_facts = {name: value for name, value in facts.items() if value}
     return Suspend(
         reason="tool_permission",
         message=_message(judgement),
         parameters={PERMISSION: {"effect": call.effect, "remember": judgement.may_remember, **known_facts}},
-        reviewers=next((tuple(rule.reviewers) for rule in rules if rule.reviewers), ()),
+        reviewers=judgement.reviewers,
         expires_after=min(expires, default=None),
     )
 
 
 def _message(judgement: Judgement) -> str:
     subject = judgement.subject
-    texts = (subject.command.text if subject.command else None, subject.url, *subject.paths[:1])
-    what = next((f"{subject.tool}: {shortened(text, _SHOWN)}" for text in texts if text), subject.tool)
+    what = f"{subject.tool}: {shortened(subject.headline, _SHOWN)}" if subject.headline else subject.tool
     reasons = [match.rule.reason for match in judgement.deciding if match.rule.reason]
     return f"May this run? {what}" + (f" ({reasons[0]})" if reasons else "")

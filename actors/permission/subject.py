@@ -93,6 +93,12 @@ class Subject:
         """The call runs a compound command."""
         return self.command is not None and self.command.compound
 
+    @property
+    def headline(self) -> str:
+        """The command, the address or the first path; "" if the call names none."""
+        texts = (self.command.text if self.command else None, self.url, *self.paths[:1])
+        return next((text for text in texts if text), "")
+
     def texts(self, field: str) -> Sequence[str]:
         """Return the texts of a field: path, folder, host, url or command."""
         match field:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
 import attrs
@@ -16,6 +16,7 @@ from ..contract.phases import Phase
 from ..contract.plain import JSONObject
 from ..errors import ModelError
 from ..state.access import State, check_state
+from ..stored_values import StoredValue
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -32,6 +33,10 @@ async def _no_model(_: Model | str | None, __: tuple[Message, ...]) -> ModelResp
 
 
 def _nothing() -> tuple[Message, ...]:
+    return ()
+
+
+async def _no_values(_: str, *, after: str = "", limit: int = 100) -> Sequence[StoredValue]:
     return ()
 
 
@@ -52,6 +57,7 @@ class PhaseContext(Generic[Deps_co]):
         termination: in run_end: why the run ends.
         read_messages: set by the runtime; in a test, a function without arguments that returns the messages.
         answer_request: set by the runtime; in a test, an async function (model, messages) -> ModelResponse.
+        read_values: set by the runtime; in a test, `values` of a `ValueStore`.
     """
 
     phase: Phase
@@ -72,6 +78,7 @@ class PhaseContext(Generic[Deps_co]):
     answer_request: Callable[[Model | str | None, tuple[Message, ...]], Awaitable[ModelResponse]] = attrs.field(
         default=_no_model, repr=False, eq=False
     )
+    read_values: Callable[..., Awaitable[Sequence[StoredValue]]] = attrs.field(default=_no_values, repr=False, eq=False)
 
     @property
     def calls(self) -> tuple[CallFacts, ...]:
@@ -93,6 +100,16 @@ class PhaseContext(Generic[Deps_co]):
             AgentDefinitionError: no provider makes a model of this name.
         """
         return await self.answer_request(model, messages)
+
+    async def stored_values(self, space: str, *, after: str = "", limit: int = 100) -> Sequence[StoredValue]:
+        """Return a page of the values that the store keeps beside the runs; see `ValueStore.values`.
+
+        Empty for a store that keeps none. Waits while the store is unavailable. The time limit of the plugin bounds it.
+
+        Raises:
+            UsageError: an argument is invalid.
+        """
+        return await self.read_values(space, after=after, limit=limit)
 
     @property
     def messages(self) -> tuple[Message, ...]:

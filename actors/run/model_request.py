@@ -163,6 +163,7 @@ def hook_request(
         "termination": state.row.termination if effect.phase is Phase.RUN_END else None,
         "read_messages": messages,
         "answer_request": run.models_for(agent).answer,
+        "read_values": run.stored_values,
     }
 
     def context(view: State, edits: tuple[CallEdit, ...]) -> PhaseContext:

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from ..abc import ValueStore
 from ..agents.agent import Agent
 from ..contract.commits import Commit
 from ..contract.messages import Message
@@ -21,6 +22,7 @@ from ..services.part_bytes import PartBytes
 from ..services.services import Services, retry_until_available
 from ..state.snapshot import StateSnapshot
 from ..state.values import copied_message, own_message
+from ..stored_values import StoredValue
 from ..tools.definition import Tool
 from ..user_code.hook_models import HookModels
 from ..user_code.toolsets import StepTools
@@ -104,6 +106,15 @@ class RunContext:
     def models_for(self, agent: Agent[object]) -> HookModels:
         """Return the models that the hooks of an agent may ask."""
         return HookModels(self.services, agent, self.info.run_id, self.part_bytes)
+
+    # --- stored values -----------------------------------------------------------------------------------------------
+
+    async def stored_values(self, space: str, *, after: str = "", limit: int = 100) -> Sequence[StoredValue]:
+        """Return a page of the values beside the runs; empty for a store that keeps none."""
+        store = self.services.store
+        if not isinstance(store, ValueStore):
+            return ()
+        return await retry_until_available(store.values, space, after=after, limit=limit)
 
     # --- thread ------------------------------------------------------------------------------------------------------
 

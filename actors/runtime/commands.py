@@ -21,12 +21,14 @@ from ..contract.decisions import Command, CommandResult, Decision
 from ..contract.plain import JSONObject
 from ..contract.rows import CommandContext, RunRecord
 from ..engine.command_rules import reject
-from ..errors import StoreDown, StoreUnavailable
+from ..errors import StoreDown, StoreUnavailable, UsageError
+from ..permission.remembered import Always
 from ..services.agents import Agents
 from ..services.sanitize import InvalidDecision, command_of, run_id_of
 from ..services.services import Services
 from ..services.stepping import in_steps
 from .judging import RuntimeJudge
+from .remembering import Remembering
 from .run_registry import RunRegistry
 from .shared.agent_elsewhere import AgentsElsewhere
 from .start_request import LOCAL
@@ -59,15 +61,18 @@ class RunCommands:
         """Return a new random id (96 bits), for a command that may have to be repeated."""
         return random_ids.token_hex(12)
 
-    async def decide(self, run_id: str, decision: Decision) -> CommandResult:
+    async def decide(self, run_id: str, decision: Decision, *, remember: Always | None = None) -> CommandResult:
         """Decide a ticket or a call of a run; see `Run.decide`.
 
         Raises:
-            UsageError: a field of the decision is invalid.
+            UsageError: a field of the decision is invalid; or `remember` goes with a denial, or with a store that keeps
+                no values.
             UnknownRun: no run has this id.
         """
+        if remember is not None and not isinstance(remember, Always):
+            raise UsageError(f"remember={remember!r:.200}: give gr.ext.Always(scope=..., form=...), or None")
         name = getattr(decision, "decision_id", "") or self.new_id()  # `post` refuses a value of another type
-        return await self.post(run_id, Command(command_id=name, kind="decide", decision=decision))
+        return await self.post(run_id, Command(command_id=name, kind="decide", decision=decision), always=remember)
 
     async def cancel(
         self,
@@ -118,8 +123,8 @@ class RunCommands:
         command = Command(command_id=command_id or self.new_id(), kind="send", text=text, by=by, parts=parts)
         return await self.post(run_id, command)
 
-    async def post(self, run_id: str, command: Command) -> CommandResult:
-        """Judge and journal a command.
+    async def post(self, run_id: str, command: Command, *, always: Always | None = None) -> CommandResult:
+        """Judge and journal a command; with `always`, also keep the rule that an approval makes.
 
         Every command goes through this method, including those of the run's own process.
 
@@ -142,30 +147,43 @@ class RunCommands:
             if command.kind == "decide" and decision is not None and decision.edited_arguments is not None:
                 decision = await self._unmasked(run_id, decision, decision.edited_arguments)
                 command = attrs.evolve(command, decision=decision)
-            elsewhere = self._elsewhere.fresh
-            if command.kind == "decide" and not self._agents.by_key and elsewhere is None:
-                elsewhere = await self._elsewhere.read()  # no agent of this process can be the run's
-            actor = self._registry.get(run_id)
-            rules = RuntimeJudge(
-                self._agents,
-                services.clock.now(),
-                own=None if actor is None else actor.agent,
-                elsewhere=elsewhere,
-            )
-            # the store shields itself between submit and receipt, and its patience bounds the wait
-            result = await services.store.post(run_id, command, rules)
-            if (
-                rules.asks_elsewhere and not result.ok
-            ):  # the publications of other processes may be missing, or have changed
-                before, rules.elsewhere = rules.elsewhere, await self._elsewhere.read()
-                if rules.elsewhere != before:
-                    result = await services.store.post(run_id, command, rules)
-            if result.code == "fingerprint_mismatch":
-                await self._wake(run_id, command, rules)
+            if always is None:
+                result = await self._judged(run_id, command)
+            else:
+                result = await Remembering(services).decide(run_id, command, always, self._judged)
         except (StoreUnavailable, StoreDown) as error:
             result = reject(command, "store_unavailable", f"{error}; repeat the command with the same id")
             # a checkpoint: a caller that retries in a loop lets the store recover
             await trio.lowlevel.cancel_shielded_checkpoint()
+        return result
+
+    async def _judged(self, run_id: str, command: Command) -> CommandResult:
+        """Judge and journal a command that is complete.
+
+        Raises:
+            UnknownRun: no run has this id.
+            StoreUnavailable, StoreDown: the store does not answer.
+        """
+        services, elsewhere = self._services, self._elsewhere.fresh
+        if command.kind == "decide" and not self._agents.by_key and elsewhere is None:
+            elsewhere = await self._elsewhere.read()  # no agent of this process can be the run's
+        actor = self._registry.get(run_id)
+        rules = RuntimeJudge(
+            self._agents,
+            services.clock.now(),
+            own=None if actor is None else actor.agent,
+            elsewhere=elsewhere,
+        )
+        # the store shields itself between submit and receipt, and its patience bounds the wait
+        result = await services.store.post(run_id, command, rules)
+        if (
+            rules.asks_elsewhere and not result.ok
+        ):  # the publications of other processes may be missing, or have changed
+            before, rules.elsewhere = rules.elsewhere, await self._elsewhere.read()
+            if rules.elsewhere != before:
+                result = await services.store.post(run_id, command, rules)
+        if result.code == "fingerprint_mismatch":
+            await self._wake(run_id, command, rules)
         return result
 
     async def supersedes(self, agent: str) -> bool:

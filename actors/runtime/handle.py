@@ -24,6 +24,7 @@ from ..contract.parts import Part
 from ..contract.plain import JSONObject
 from ..entry import checks_options
 from ..errors import StoreError, UsageError
+from ..permission.remembered import Always
 from ..run.view import RunView
 from ..services.follow import Follower
 from ..services.sanitize import check_range
@@ -150,7 +151,7 @@ class Run(Generic[T_co]):
     # --- commands ----------------------------------------------------------------------------------------------------
 
     @overload
-    async def decide(self, target: Decision, /) -> CommandResult: ...
+    async def decide(self, target: Decision, /, *, remember: Always | None = None) -> CommandResult: ...
     @overload
     async def decide(
         self,
@@ -163,8 +164,11 @@ class Run(Generic[T_co]):
         reason: str | None = None,
         decision_id: str | None = None,
         by: str | None = None,
+        remember: Always | None = None,
     ) -> CommandResult: ...
-    async def decide(self, target: object, action: object = None, /, **options: object) -> CommandResult:
+    async def decide(
+        self, target: object, action: object = None, /, *, remember: Always | None = None, **options: object
+    ) -> CommandResult:
         """Decide a ticket or a call.
 
         The result says whether the decision was accepted. A decision that is late or does not fit is rejected in the
@@ -177,13 +181,17 @@ class Run(Generic[T_co]):
         Args:
             target: a ticket id, a call id, or a whole Decision (`ticket.approve()`, `ticket.deny()`).
             action: "approve" or "deny"; "resume" and "cancel" mean the same.
+            remember: also keep the rule that "always" beside the approval makes, once the decision is accepted. An
+                answer that may not be remembered is rejected (not_allowed), and decides nothing.
             options: result, edited_arguments, reason, decision_id, by: as in `Decision`; `by` is "local" if not given.
 
         Raises:
-            UsageError: the action or an option is unknown, or options are given beside a whole Decision.
+            UsageError: the action or an option is unknown, or options are given beside a whole Decision; or `remember`
+                goes with a denial, or with a store that keeps no values.
             UnknownRun: no run has this id.
         """
-        return await self._commands.decide(self.id, decision_of(target, action, options, _DECIDE))
+        decision = decision_of(target, action, options, _DECIDE)
+        return await self._commands.decide(self.id, decision, remember=remember)
 
     async def decide_all(self, decisions: Sequence[Decision]) -> list[CommandResult]:
         """Decide several tickets or calls, in order.

@@ -13,6 +13,7 @@ from ..contract.decisions import CommandResult, Decision
 from ..contract.envelope import Event
 from ..contract.lifecycle import RunStatus, Stage
 from ..contract.run_lists import RunCounts, RunFilters
+from ..permission.remembered import Always, RememberedRule
 from ..processes import QueueInfo
 from ..run.view import RunView
 
@@ -96,8 +97,8 @@ class RunAccess(Protocol):
     def follow(self, run_id: str, *, after: int = 0) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
         """Follow a run's events from sequence `after + 1` to its end."""
 
-    async def decide(self, run_id: str, decision: Decision, /) -> CommandResult:
-        """Decide a ticket or a call."""
+    async def decide(self, run_id: str, decision: Decision, /, *, remember: Always | None = None) -> CommandResult:
+        """Decide a ticket or a call; `remember`: a person's "always" beside an approval."""
 
     async def cancel(
         self,
@@ -122,6 +123,12 @@ class RunAccess(Protocol):
 
     async def revive_run(self, run_id: str) -> bool:
         """Let a dead letter be claimed again; False for any other run."""
+
+    async def rules(self, run_id: str | None = None) -> Sequence[RememberedRule]:
+        """Return the remembered rules, revoked ones included, the newest first; with a run, those that hold for it."""
+
+    async def revoke_rule(self, rule_id: str) -> RememberedRule | None:
+        """Revoke a remembered rule; None if no rule has this id."""
 
     async def queues(self) -> Sequence[QueueInfo]:
         """Return the queues, by name."""

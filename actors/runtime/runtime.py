@@ -31,12 +31,14 @@ from ..entry import checks_options
 from ..errors import UnknownRun, UsageError
 from ..evidence.account import RunEvidence
 from ..options import unknown_option
+from ..permission.remembered import Always, RememberedRule
+from ..permission.stored_rules import newest_first
 from ..processes import QueueInfo
 from ..replay.report import ReplayReport
 from ..run.view import RunView
 from ..services.agents import Override
 from ..services.clock import Clock
-from ..services.sanitize import name_of, run_id_of
+from ..services.sanitize import given_text, name_of, run_id_of
 from .artifacts import with_artifacts
 from .commands import RunCommands
 from .evidence_of import read_log
@@ -45,6 +47,7 @@ from .listing import query_of
 from .parts import RuntimeParts
 from .queueing import AT_ONCE, OPTIONS, Queueing
 from .reader import RunReader
+from .remembering import rules_for, stored_rules
 from .replay_run import played, replay_of
 from .start_request import LOCAL, StartRequest, check_id, fork_of, inheriting, new_run
 from .thread_access import MayJoin
@@ -366,11 +369,11 @@ class Runtime:
         """Follow a run's events to its end; see `Run.events`."""
         return followed(self.reader, run_id, after)
 
-    async def decide(self, run_id: str, decision: Decision, /) -> CommandResult:
+    async def decide(self, run_id: str, decision: Decision, /, *, remember: Always | None = None) -> CommandResult:
         """Decide a ticket or a call; see `Run.decide`."""
         if isinstance(decision, Decision) and decision.decided_by is None:
             decision = attrs.evolve(decision, decided_by=self.principal)
-        return await self.commands.decide(run_id, decision)
+        return await self.commands.decide(run_id, decision, remember=remember)
 
     @checks_options
     async def cancel(
@@ -405,6 +408,39 @@ class Runtime:
             parts.registry.note_dead(run_id, None)
             parts.services.directory.work()
         return is_revived
+
+    async def rules(self, run_id: str | None = None) -> Sequence[RememberedRule]:
+        """Return the rules that people made with "always", revoked ones included, the newest first.
+
+        Args:
+            run_id: Only the rules that hold for this run: its own, those of its thread and its workspace. None: all, at
+                most 10,000.
+
+        Raises:
+            UnknownRun: no run has this id.
+            UsageError: the store keeps no values.
+            StoreUnavailable, StoreDown: the store does not answer.
+            StoreError: a rule cannot be read.
+        """
+        services = self._parts.services
+        with services.signals.looking():
+            rules = stored_rules(services.store)
+            return newest_first(await (rules.all() if run_id is None else rules_for(services.store, run_id_of(run_id))))
+
+    async def revoke_rule(self, rule_id: str) -> RememberedRule | None:
+        """Revoke a remembered rule: from now on it allows nothing, in every process. Durable on return; twice is once.
+
+        Returns the revoked rule, or None if no rule has this id.
+
+        Raises:
+            UsageError: the store keeps no values.
+            StoreUnavailable, StoreDown: the store does not answer.
+            StoreError: the rule cannot be read.
+        """
+        services = self._parts.services
+        with services.signals.looking():
+            rules = stored_rules(services.store)
+            return await rules.revoke(given_text(rule_id, "rule_id"), at=self.clock.now(), by=self.principal)
 
     async def queues(self) -> Sequence[QueueInfo]:
         """Return the queues, by name; see `Claims.queues`."""

@@ -14,11 +14,12 @@ from typing import Any, Final, Protocol
 import attrs
 import trio
 
-from greenroom.supervision import Raised, acapture, capture, failure_of, leaves
+from greenroom.supervision import Raised, Returned, acapture, capture, failure_of, leaves
 
 from ..contract.codec import failure_text, message_of
 from ..contract.decisions import Suspend
 from ..contract.excerpt import excerpt
+from ..contract.failures import FAILURES
 from ..contract.plain import JSONObject
 from ..errors import GreenroomError, ToolError
 from .arguments import ArgumentsError
@@ -179,9 +180,17 @@ def _settle(tool: Tool[..., object], error: BaseException) -> Suspend:
     """Return a raised Suspend; raise any other exception of a body as ToolFailed."""
     if isinstance(error, Suspend):
         return error
-    codes = (leaf.run_code for leaf in leaves(error) if isinstance(leaf, ToolError))
-    run_code, fatal = next(filter(None, codes), None), tool.on_error == "raise"
+    run_code, fatal = _run_code(error), tool.on_error == "raise"
     raise ToolFailed(shown_text(error), code=run_code or "tool_error", fatal=fatal, run_code=run_code) from error
+
+
+def _run_code(error: BaseException) -> str | None:
+    """Return the code that a failure names. A subclass may have an attribute of its own by that name."""
+    for leaf in leaves(error):
+        name = capture(getattr, leaf, "run_code") if isinstance(leaf, ToolError) else None
+        if isinstance(name, Returned) and isinstance(name.value, str) and name.value in FAILURES:
+            return name.value
+    return None
 
 
 def shown_text(error: BaseException) -> str:

@@ -25,7 +25,7 @@ from .allowlist import find_workspace, parts_of
 from .errors import OutsideWorkspace, StepFilesGone, WorkspaceError
 from .git import Git
 from .paths import replace_text
-from .records import ThreadFolder, key_of, locked
+from .records import ThreadFolder, key_of
 from .retention import KEPT_BYTES, KEPT_FOR, forget, idle_threads, remove_unused
 from .shadow import Shadow
 from .withheld import withhold
@@ -152,8 +152,9 @@ class Workspaces(Surroundings):
             for thread, record in await trio.to_thread.run_sync(idle_threads, shadow, age, most):
                 if await is_busy(record.thread_id):
                     continue
-                async with locked(shadow.state / "lock"):
+                async with shadow.locked():
                     if await trio.to_thread.run_sync(remove_unused, thread, record):
+                        shadow.kept.pop(thread.folder.name, None)
                         await forget(shadow, thread.folder.name)
                         gone.append(record.thread_id)
         return tuple(gone)

@@ -59,6 +59,7 @@ class Shadow:
     lent: Lent | None = None
     kept: dict[str, tuple[str, int]] = attrs.field(factory=dict)
     _is_open: bool = attrs.field(init=False, default=False)
+    _turn: trio.Lock = attrs.field(init=False, factory=trio.Lock)
 
     def __repr__(self) -> str:
         return f"<Shadow of {self.root.name}>"
@@ -72,10 +73,20 @@ class Shadow:
         if self._is_open:
             return
         git = await find_git(self.state)
-        async with locked(self.state / "lock"):
+        async with self.locked():
             self.git = attrs.evolve(git, folder=self.git.folder)
             await init_shadow(self.git)
         self._is_open = True
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        """Hold the lock of the workspace: runs of this process wait for their turn, others as `records.locked` says.
+
+        Raises:
+            WorkspaceBusy: another process holds the lock for a minute.
+        """
+        async with self._turn, locked(self.state / "lock"):
+            yield
 
     async def refresh(self) -> None:
         """Look at the user's repository again: it may be new, gone, or have another newest commit."""

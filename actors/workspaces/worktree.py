@@ -16,7 +16,7 @@ from .errors import OutsideWorkspace, StepFilesGone, WorkspaceError
 from .files import Files
 from .paths import Parts
 from .proposals import Proposal, changed_files, check_paths, keep, propose
-from .records import ApplyResult, Move, ThreadFolder, WorktreeRecord, locked, now, request_of
+from .records import ApplyResult, Move, ThreadFolder, WorktreeRecord, now, request_of
 from .shadow import Shadow, finish_move, make_tree, move_tree, remove_withheld
 from .snapshots import commit_of
 from .walk import LeftOut
@@ -210,7 +210,7 @@ class Worktree:
     @asynccontextmanager
     async def _locked(self) -> AsyncIterator[WorktreeRecord | None]:
         """Hold the lock of the workspace, with everything ended that a crash has cut short."""
-        async with locked(self._shadow.state / "lock"):
+        async with self._shadow.locked():
             await self._shadow.refresh()
             await recover(self._shadow)
             record = await trio.to_thread.run_sync(self._thread.load)

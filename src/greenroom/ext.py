@@ -8,10 +8,9 @@ from greenroom.actors.backends.workspace_tools import workspace_tools as workspa
 from greenroom.actors.permission.judgement import Judgement as Judgement
 from greenroom.actors.permission.judgement import RuleMatch as RuleMatch
 from greenroom.actors.permission.plugin import Permission as Permission
-from greenroom.actors.permission.plugin import RuleMemory as RuleMemory
 from greenroom.actors.permission.plugin import load_rules as load_rules
+from greenroom.actors.permission.remembered import Always as Always
 from greenroom.actors.permission.remembered import RememberedRule as RememberedRule
-from greenroom.actors.permission.remembered import remember as remember
 from greenroom.actors.permission.rules import Rule as Rule
 from greenroom.actors.permission.subject import Subject as Subject
 from greenroom.actors.workspaces.difference import ChangedFile as ChangedFile
@@ -25,6 +24,7 @@ from greenroom.actors.workspaces.worktree import Worktree as Worktree
 from greenroom.supervision.public import publish as _publish
 
 __all__ = [
+    "Always",
     "ApplyResult",
     "ChangedFile",
     "Judgement",
@@ -33,7 +33,6 @@ __all__ = [
     "RememberedRule",
     "Rule",
     "RuleMatch",
-    "RuleMemory",
     "Subject",
     "Workspace",
     "WorkspaceError",
@@ -41,7 +40,6 @@ __all__ = [
     "Worktree",
     "load_rules",
     "open_workspaces",
-    "remember",
     "workspace_tools",
 ]
 

@@ -170,6 +170,24 @@ def coding(execution: Any) -> gr.Agent:
     return gr.Agent("support", tools=[coder, look], model=model, execution=execution, plugins=[AskFirst()])
 
 
+async def warm_up(ctx: gr.PreparationContext[Any]) -> gr.Preparation:
+    """A preparation that takes a while."""
+    await trio.sleep(2)
+    return gr.Preparation(facts={"warm": True})
+
+
+@gr.tool(name="look", replay="safe", prepare=warm_up)
+async def look_warmly(ctx: gr.ToolContext[Book], where: str) -> str:
+    """Looks somewhere, once it was prepared."""
+    return str(await look(ctx, where))
+
+
+def preparing(execution: Any) -> gr.Agent:
+    """An agent that prepares its only tool, for sweeps."""
+    model = ScriptedModel((call("look", where="here", id="look"), "done"), chunk=8)
+    return gr.Agent("support", tools=[look_warmly], model=model, execution=execution)
+
+
 class Shown(gr.Store):
     """Notes what a store shows to readers."""
 

@@ -31,6 +31,7 @@ from greenroom.transport import connect
 
 from ..support.gateway import TOKEN, gateway, http
 from ..support.runs import Shelf
+from ..support.scene_surroundings import Shop
 
 FULL = os.environ.get("GREENROOM_CHAOS") == "full"
 pytestmark = pytest.mark.slow
@@ -73,6 +74,7 @@ TASKS = (
     Row("runtime/:alarm", "alarm"),
     Row("runtime/:clock", "clock"),
     Row("runtime/:taker", "taker"),
+    Row("runtime/:cleaning", "cleaning"),
     Row(r"greenroom\.actors\.runtime\.shared\.moved_runs\.MovedRuns\.(look_again|sweep)", "moved runs", SHARED),
     Row("runtime/:moved", "moved runs", SHARED),
     Row("runtime/:work", "run owners"),
@@ -178,7 +180,13 @@ class Scene:
         shelf = Shelf(self.kind, self.folder)
         shelf.url = self.url
         before = set(chaos.program_tasks())
-        options = {"agents": self.agents(), "passivate_after": 0.5, "drain": 1.0, "clock": Clock()}
+        options = {
+            "agents": self.agents(),
+            "passivate_after": 0.5,
+            "drain": 1.0,
+            "clock": Clock(),
+            "workspaces": Shop(),
+        }
         async with gr.open_runtime(shelf.open(), **options) as self.runtime, gateway(self.runtime) as address:
             self.address = address
             await self.begin()

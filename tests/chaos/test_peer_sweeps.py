@@ -31,7 +31,7 @@ from greenroom.actors.stores.memory._tables import MemoryTables
 from greenroom.supervision import chaos, open_collapsing_nursery
 from greenroom.supervision.exits import leaves
 
-from .stage import RUN, Book, WatchedMemory, World, broken, coding
+from .stage import RUN, Book, WatchedMemory, World, broken, coding, preparing
 
 FULL = os.environ.get("GREENROOM_CHAOS") == "full"
 SEEDS = (1, 2) if FULL else (1,)
@@ -282,6 +282,23 @@ def test_the_owner_of_nested_calls_is_struck_at_every_step_and_none_takes_effect
     show(request.node.name, report)
 
 
+@pytest.mark.parametrize("options", [STRIKES[0], STRIKES[1], STRIKES[3], STRIKES[5]])
+def test_the_owner_of_a_preparation_is_struck_at_every_step_and_another_process_prepares_the_run(
+    options, sample, request
+):
+    """A process that hangs while it prepares says nothing about the run once another process has the run."""
+    report = chaos.sweep_cancel(
+        lambda: Processes(None, make_agent=preparing, unknown="resume", **options),
+        until_it_has_ended,
+        promises,
+        get_scope=Processes.die,
+        seeds=SEEDS,
+        sample=sample(10),
+        settle_within=SETTLE,
+    )
+    show(request.node.name, report)
+
+
 @pytest.mark.parametrize("options", STRIKES)
 def test_the_poster_is_struck_at_every_step_and_each_decision_acts_once(options, sample, request):
     """What it has posted counts, and the process that works decides the rest, by the same decision ids."""
@@ -319,6 +336,8 @@ WRITES = [
     pytest.param({"lost": "answer", "posts": True}, id="posts and gets no answer"),
     pytest.param({"strike": "kill", "make_agent": coding}, id="is killed with nested calls"),
     pytest.param({"strike": "freeze", "pause": TAKEN, "make_agent": coding}, id="comes back with nested calls"),
+    pytest.param({"strike": "kill", "make_agent": preparing}, id="is killed while it prepares"),
+    pytest.param({"strike": "freeze", "pause": TAKEN, "make_agent": preparing}, id="comes back while it prepares"),
     pytest.param({"strike": "freeze", "make_agent": coding, "posts": True}, id="posts about nested calls and hangs"),
 ]
 

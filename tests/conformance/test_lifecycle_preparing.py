@@ -145,6 +145,22 @@ async def test_a_preparation_has_its_time(play, autojump_clock):
     )  # fmt: skip
 
 
+SECRET = "hunter2-and-more"
+LEAKS: dict[str, Any] = {
+    "facts": lambda: gr.Preparation(facts={"login": SECRET, "nested": [f"with {SECRET}"]}, doubts={"new": SECRET}),
+    "error": raising(gr.PreparationError("runtime_unavailable", f"log in with {SECRET}")),
+    "bug": raising(ValueError(SECRET)),
+}
+
+
+@pytest.mark.parametrize("case", LEAKS)
+async def test_no_secret_of_a_preparation_is_shown(play, autojump_clock, case, caplog):
+    play.runtime["secrets"] = [SECRET]
+    life = await shop_life(play, Shop(ends=LEAKS[case]))
+    assert not any(SECRET.encode() in frame for frame in life.frames)
+    assert SECRET not in f"{life.view} {life.outcome} {caplog.text}"
+
+
 @pytest.mark.rule("L-133")
 @pytest.mark.parametrize("when", ["now", "after_step"])
 async def test_a_cancel_ends_a_preparation(play, autojump_clock, when):

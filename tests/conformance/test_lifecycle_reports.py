@@ -252,7 +252,8 @@ async def test_a_body_counts_a_bounded_number_of_models_apart(play, autojump_clo
 async def test_a_failure_that_ends_the_run_names_its_code(play, autojump_clock, fails, code):
     life = await play([telling(tool="envoy", fails=fails)], "done")
     assert life.end.get("code") == code
-    assert life.codes["C"] == (None if code is None else "tool_error")
+    assert life.codes["C"] == code
+    assert {payload.get("errorId") for payload in life.payloads("tool.result")} == {None if code is None else "r/C#1"}
 
 
 @pytest.mark.rule("L-140")
@@ -265,7 +266,7 @@ async def test_a_code_that_no_failure_has_is_the_tools_own_fault(play, autojump_
 @pytest.mark.rule("L-140")
 async def test_a_tool_whose_failures_go_to_the_model_ends_no_run(play, autojump_clock):
     life = await play([telling(fails="target_offline")], "done")
-    assert (life.codes["C"], life.end["termination"]) == ("tool_error", "natural_end")
+    assert (life.codes["C"], life.end["termination"]) == ("target_offline", "natural_end")
 
 
 # --- bodies that do not report ---------------------------------------------------------------------------------------

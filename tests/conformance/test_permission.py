@@ -1,7 +1,5 @@
 """The gate of `gr.ext.Permission` on runs: what `explain` says about a call is what happens to it."""
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -139,51 +137,3 @@ async def test_a_question_of_a_rule_expires_as_the_rule_says(play, autojump_cloc
     step = [call("read_file", path="src/a.py", id="A")]
     life = await play(step, "done", do=[pause(110)], tools=TOOLS, plugins=[permission()])
     assert (life.calls["A"], life.tickets) == ("new suspended cancelled", {"r.t1": ("tool_permission", "expired")})
-
-
-class Memory:
-    """Remembered rules of one test, and which holders were asked about."""
-
-    def __init__(self) -> None:
-        self.rules: list[gr.ext.RememberedRule] = []
-        self.asked: list[tuple[str, ...]] = []
-
-    async def remembered(self, holders: Sequence[str]) -> list[gr.ext.RememberedRule]:
-        self.asked.append(tuple(holders))
-        return [rule for rule in self.rules if f"{rule.scope}:{rule.holder}" in holders]
-
-
-@pytest.mark.parametrize(("holder", "asks"), [("t", 1), ("another", 2)])
-async def test_a_remembered_rule_answers_the_next_call(play, autojump_clock, holder, asks):
-    memory = Memory()
-
-    async def always(scene: Any) -> None:
-        ticket = await scene.ticket("A")
-        scene.note(await scene.run.decide(ticket.approve(by="ada")))
-        at = datetime(2031, 5, 1, tzinfo=UTC)
-        memory.rules.append(gr.ext.remember(ticket, scope="thread", form="argv", holder=holder, at=at, by="ada"))
-
-    steps = [[call("shell", command="make  x", id="A")], [call("shell", command="make x", id="B")]]
-    life = await play(*steps, "done", do=[always], tools=TOOLS, plugins=[permission(memory=memory)])
-    assert len(life.tickets) == asks
-    assert life.effects == ["A", "B"][: 3 - asks]
-    notes = [payload["note"] for payload in life.payloads("gate.allowed") if payload["callId"] == "B"]
-    assert [note.startswith("remembered: ") for note in notes] == [True] * (2 - asks)
-    assert set(memory.asked) == {("run:r", "thread:t")}
-
-
-async def test_a_call_that_no_memory_could_allow_asks_no_memory(play, autojump_clock):
-    memory = Memory()
-    step = [call("shell", command="ls; ls", id="A"), call("read_file", path="a", id="B")]
-    life = await play(step, tools=TOOLS, plugins=[permission(memory=memory)])
-    assert (life.effects, memory.asked) == (["B"], [])
-
-
-async def test_a_memory_that_fails_lets_no_call_pass(play, autojump_clock):
-    class Broken(Memory):
-        async def remembered(self, holders: Sequence[str]) -> list[gr.ext.RememberedRule]:
-            raise gr.StoreUnavailable("not now")
-
-    step = [call("shell", command="make", id="A")]
-    life = await play(step, "done", tools=TOOLS, plugins=[permission(memory=Broken())])
-    assert (life.end["code"], life.effects) == ("plugin_error", [])

@@ -583,3 +583,42 @@ async def test_another_process_with_the_place_takes_the_run_over_and_applies(sho
         await run.decide(ticket.approve(by="ada"))
         assert (await run.result()).output == "done"
     assert shop.read("a.txt") == "one\n2\n"
+
+
+async def test_a_tool_of_the_workspace_works_as_a_background_task_and_tells_its_end_only(
+    shop: Shop, store: Any
+) -> None:
+    @gr.tool
+    async def starts(ctx: gr.ToolContext) -> str:
+        """Let a file be read beside the steps."""
+        return await ctx.spawn("read_file", path="a.txt")
+
+    tools = [*gr.ext.workspace_tools(), starts]
+    agent = gr.Agent("coder", model=scripted(call("starts"), "wait", str), tools=tools, plugins=[gr.ext.Permission()])
+    async with gr.open_runtime(store, agents=[agent], workspaces=await shop.open()) as runtime:
+        run = await runtime.start(agent, "go", workspace="shop")
+        output = (await run.result()).output
+        kinds = [event.type for event in await log(run)]
+    assert "one" in str(output)
+    assert "run.task.finished" in kinds
+    assert "run.file.read" not in kinds
+
+
+async def test_the_event_of_a_large_proposal_names_its_first_files_and_counts_all(shop: Shop, store: Any) -> None:
+    names = f"for n in $(seq -w 1500); do echo x > $n-{'n' * 100}; done"
+    command = names + r"""; touch .env "$(printf 'a\tb')" """
+    agent = coder(
+        scripted(call("shell", command=command), call("propose_changes"), apply_newest, "done"),
+        gr.ext.Rule("allow", effect=["shell", "apply_changes"], compound=True),
+    )
+    async with gr.open_runtime(store, agents=[agent], workspaces=await shop.open()) as runtime:
+        run = await runtime.start(agent, "go", workspace="shop")
+        await run.result()
+        payloads = {event.type: event.payload for event in await log(run)}
+    difference, applied = payloads["run.diff.ready"], payloads["run.patch.applied"]
+    assert difference["summary"] == "1,500 files: +1500 -0"
+    assert difference["truncated"]
+    assert 100 < len(difference["files"]) < 400
+    assert [one["path"] for one in difference["leftOut"]] == [".env", r"a\tb"]
+    assert len(applied["files"]) < 200
+    assert len(shop.contents()) == 1_501

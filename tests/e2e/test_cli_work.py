@@ -90,7 +90,7 @@ def ends(pid: int) -> bool:
 
 
 def run_id_of(seen: str) -> str:
-    match = re.search(r"run (run_\w+) in ", seen)
+    match = re.search(r"run (run_[0-9a-f]+)", seen)
     assert match is not None, seen
     return match[1]
 
@@ -173,6 +173,21 @@ def test_what_waits_is_shown_and_applied_by_other_commands(inside: Inside, tree:
     assert (tree / "LINES.md").read_text() == PAGE
 
 
+def test_both_questions_are_answered_from_another_terminal(cli: Cli, inside: Inside, tree: Path) -> None:
+    """Through the gateway beside the run, which the lock file of the database names; a console uses the same."""
+    with cli.terminal("work", "--with", "demo") as terminal:
+        asks_for_the_command(terminal)
+        run_id = run_id_of(terminal.seen)
+        assert "approved execute" in inside("approve", run_id).stdout
+        terminal.sees("It was decided elsewhere.")
+        asks_for_the_apply(terminal)
+        assert "+| total | 5 |" in inside("diff", run_id).stdout
+        assert inside("apply", run_id).returncode == 0
+        terminal.sees("It was decided elsewhere.")
+        assert terminal.ends() == 0
+    assert (tree / "LINES.md").read_text() == PAGE
+
+
 # --- interrupted and killed ------------------------------------------------------------------------------------------
 
 
@@ -241,13 +256,25 @@ def test_a_process_that_is_killed_while_a_proposal_waits_asks_again_for_the_same
         (("x", "--with", "demo", "--resume"), "--resume continues a run that has its input; omit TEXT ('x')"),
         (("--with", "demo", "--resume", "--thread", "t"), "omit --thread ('t')"),
         (("x", "--with", "demo", "--rules", "README.md"), "README.md"),
-        (("x", "--with", "demo", "--db", "here.db"), "outside of"),
+        (("x", "--with", "demo", "--db", "here.db"), "--db here.db is in the folder to work on"),
     ],
 )
 def test_what_does_not_fit_is_said_in_one_line(inside: Inside, words: tuple[str, ...], text: str) -> None:
     done = inside("work", *words)
     assert done.returncode == 2, done.stdout + done.stderr
     assert text in one_line(done.stderr)
+
+
+def test_the_first_program_that_is_installed_works_and_without_one_the_way_out_is_said(
+    inside: Inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert one_line(inside("work", "x").stderr).startswith("none of claude, codex, gemini, opencode is installed;")
+    program = tmp_path / "bin/codex"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o755)
+    assert inside("work", "x").stdout.startswith("codex works on a copy of ")
 
 
 def test_a_program_that_is_missing_is_named_with_the_way_out(inside: Inside) -> None:

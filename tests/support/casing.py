@@ -4,10 +4,15 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from greenroom.actors.contract.catalogue import CATALOGUE
+
 SNAKE: Final = re.compile(r"[a-zA-Z0-9]_[a-zA-Z0-9]")
 
 USER_DATA: Final = frozenset(
-    {"arguments", "parameters", "responseSchema", "result", "output", "state", "input", "rawInput", "editedArguments"}
+    {
+        *("arguments", "parameters", "responseSchema", "result", "output", "state", "input", "rawInput"),
+        *("editedArguments", "metadata"),
+    }
 )
 """Fields that hold what users, tools and models bring."""
 BY_ID: Final = frozenset({"calls", "tasks", "heads"})
@@ -21,7 +26,7 @@ def snake_keys(value: Any, path: str = "$") -> Iterator[str]:
             yield from snake_keys(item, f"{path}[{index}]")
     for key, item in value.items() if isinstance(value, dict) else ():
         where = f"{path}.{key}"
-        if SNAKE.search(key):
+        if SNAKE.search(key) and key not in CATALOGUE:  # the type of an event has words of its own
             yield where
         elif key in BY_ID and isinstance(item, dict):
             yield from snake_keys(list(item.values()), where)

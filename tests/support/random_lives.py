@@ -44,6 +44,7 @@ from .random_scenes import (
     World,
 )
 from .recording_stores import WatchedShelf
+from .scene_surroundings import Shop
 
 ROOT = "r"
 LONG = 30_000.0
@@ -148,6 +149,8 @@ class Life:
         self._dead, self._kill, self.scope, self.flying = False, None, trio.CancelScope(), []
         agents = self._agents()
         options = {**dict(self.scene.runtime), "deps": self.world, "clock": self.clock}
+        if self.scene.prepared is not None:
+            options["workspaces"] = Shop(seconds=self.scene.prepared)
         over = False
         try:
             with self.scope:
@@ -270,6 +273,8 @@ class Life:
             options["deadline"] = self.clock.now() + timedelta(seconds=self.scene.deadline)
         if self.scene.attached:
             options["attachments"] = [gr.File(b"a file", media_type="text/plain", name="a.txt")]
+        if self.scene.prepared is not None:
+            options["workspace"] = "shop"
         agent = self.runtime.agents["role0"]
         await self.runtime.start(agent, self.scene.ask, run_id=run_id, execution=EXECUTIONS[self.scene.mode], **options)
         self.begun.add(run_id)
@@ -636,7 +641,13 @@ def _smaller(scene: RandomScene) -> Iterator[RandomScene]:
             yield attrs.evolve(scene, roles=(*scene.roles[:number], smaller, *scene.roles[number + 1 :]))
     for index in range(len(scene.runtime)):
         yield attrs.evolve(scene, runtime=_without(scene.runtime, index))
-    for name, value in (("kind", "memory"), ("mode", "sequential"), ("ask", "hi"), ("deadline", None)):
+    for name, value in (
+        ("kind", "memory"),
+        ("mode", "sequential"),
+        ("ask", "hi"),
+        ("deadline", None),
+        ("prepared", None),
+    ):
         if getattr(scene, name) != value:
             yield attrs.evolve(scene, **{name: value})
 

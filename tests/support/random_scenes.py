@@ -19,6 +19,7 @@ import greenroom as gr
 from greenroom.actors.contract.spec import MODES
 from greenroom.testing import FunctionModel, call, delay, fail, finish, malformed, refuse, text, think
 
+from .artifact_scenes import PUBLISHED, publish, publishes_late
 from .programs import MORE, TOPIC, WORD, put
 from .scene_plugins import Scripted, diary, gate, scripted, slow
 from .scene_tools import Outside
@@ -144,6 +145,8 @@ TOOLS = (
     attrs.evolve(word, name="masked", output_guardrails=(_DOOR,)),
     attrs.evolve(word, name="guarded", input_guardrails=(_ENTRY,), output_guardrails=(_DOOR,), needs_approval=True),
     attrs.evolve(put, name="signed_put", needs_approval=True),
+    publish,
+    publishes_late,
 )
 SAFE = frozenset(tool.name for tool in TOOLS if tool.replay == "safe")
 GATED = frozenset({"sign", "pay", "oath", "guarded", "signed_put"})
@@ -329,7 +332,11 @@ class Act:
 
 @attrs.frozen(kw_only=True)
 class RandomScene:
-    """A scene: everything that is drawn."""
+    """A scene: everything that is drawn.
+
+    Attributes:
+        prepared: virtual seconds for which the workspace of each run is prepared; None: the runs have none.
+    """
 
     seed: int
     kind: str
@@ -340,12 +347,13 @@ class RandomScene:
     ask: str = "hi"
     deadline: float | None = None
     attached: bool = False
+    prepared: float | None = None
 
     def shown(self) -> str:
         """The scene, for people."""
         lines = [
             f"seed {self.seed}: {self.kind}, {self.mode}, {dict(self.runtime)}",
-            f"  {self.ask!r}, attached {self.attached}, until {self.deadline}",
+            f"  {self.ask!r}, attached {self.attached}, until {self.deadline}, prepared for {self.prepared}",
         ]
         for number, role in enumerate(self.roles):
             lines.append(
@@ -413,6 +421,8 @@ CALLS: tuple[tuple[int, str, Callable[[Random], dict[str, Any]]], ...] = (
     (2, "picture", lambda dice: {"seconds": dice.choice([0.0, 3.0])}),
     (1, "covered_picture", lambda dice: {"seconds": dice.choice([0.0, 3.0])}),
     (1, "picture_task", lambda dice: {"seconds": dice.choice([0.0, 20.0])}),
+    (2, "publish", lambda dice: {"seconds": dice.choice([0.0, 3.0]), "what": dice.choice(PUBLISHED)}),
+    (1, "publishes_late", lambda dice: {}),
     (1, "nothing", lambda dice: {}),
     (1, "pay", lambda dice: {"cents": "x"}),
 )
@@ -465,6 +475,7 @@ def draw(seed: int) -> RandomScene:
         ask=dice.choice(["hi", "hi", "hi", "hi", "slow", "slow", "evil"]),
         deadline=dice.choice([None, None, None, None, None, None, 8.0, 60.0]),
         attached=dice.random() < 0.15,
+        prepared=dice.choice([None, None, None, None, 0.5, 5.0]),  # the last one: those before stay as they are
     )
 
 

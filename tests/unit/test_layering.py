@@ -36,7 +36,8 @@ PURE = (
     *(
         f"actors/permission/{name}.py"
         for name in (
-            *("commands", "judgement", "matchers", "publishing", "remembered", "rule_files", "rules", "subject"),
+            *("always", "commands", "judgement", "matchers", "publishing", "remembered", "rule_files", "rules"),
+            "subject",
         )
     ),
     "actors/replay/*",

@@ -37,7 +37,7 @@ LIMITS = {
     "actors/stores": 160,
     "actors/workspaces": 45,
     "actors/permission": 12,
-    "actors/backends": 17,
+    "actors/backends": 14,
     "transport": 201,
     "benchmarks": 0,
     "scripts": 2,

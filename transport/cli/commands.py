@@ -14,6 +14,8 @@ from . import option_types as types
 # Written again, for `--help` must not wait for the import of the runtime; a test compares.
 ORDERS: Final = ("newest", "waiting_longest")
 STATUSES: Final = ("created", "running", "waiting", "done")
+FORMS: Final = ("call", "tool", "argv")
+SCOPES: Final = ("run", "thread", "workspace")
 STAGES: Final = ("planned", "accepted", "preparing", "needs_approval", "applying", "completed", "failed", "cancelled")
 
 
@@ -364,12 +366,18 @@ COMMANDS: Final[Mapping[str, CommandLine]] = {
         option("--reason TEXT", LOG_REASON),
         option("--edit JSON", "run the call with these arguments instead"),
         option("--result JSON", "the requested answer, or the result of the call"),
+        option("--always FORM?",
+            "let later calls pass without a question: call (the same arguments, the default), argv (the same words of "
+            "a command) or tool (every call of the tool)",
+            choices=FORMS, const="call"),
+        option("--scope SCOPE", "with --always: run, thread (the default) or workspace", choices=SCOPES),
         *DECIDED,
         examples="""\
   greenroom approve run_4f1c --db support.db                    shows the call, then asks
   greenroom approve run_4f1c t2 --db support.db --yes           a named ticket, without asking
   greenroom approve run_4f1c --edit '{"order": "7", "cents": 400}' --reason "not all of it"
   greenroom approve run_4f1c --result '"blue"'                  the answer to a question
+  greenroom approve run_4f1c --always argv --scope thread       is not asked again about this command in this thread
 """),
     "deny": _command(
         "decide:deny", "deny a call that waits for a decision", DECIDING,
@@ -404,6 +412,29 @@ COMMANDS: Final[Mapping[str, CommandLine]] = {
         RUN_ID, option("text TEXT", "the input"), *HAND_IN,
         examples="""\
   greenroom send run_4f1c "It was order 8, sorry." --db support.db
+"""),
+    "rules": _command(
+        "rules:rules", "list and revoke what people answered with always, explain rules",
+        "List the rules that people have made with an \"always\" beside an approval, revoke one, or say what the rules "
+        "of an agent or a file come to for a call. Nothing is asked or run.",
+        list=("the remembered rules that hold, newest first", (
+            option("--run RUN_ID", "only the rules that hold for this run: its own, its thread's, its workspace's"),
+            option("--all", "revoked rules, too"), WHERE, *OF_STORE)),
+        revoke=("revoke a rule: it allows nothing any more, in every process", (
+            option("rule_id RULE_ID", "the rule's id, or the beginning or the end of it"), WHERE, *OF_STORE)),
+        explain=("what the rules say about a call", (
+            option("rules RULES", "a file of rules (.toml or .json), or an agent: file.py:name, package.module:name"),
+            option("tool TOOL", "the name of the tool"),
+            option("arguments ARGUMENTS", "its arguments as a JSON object, or the command that it runs"),
+            option("--effect EFFECT", "the effect (default: that of the agent's tool, or of a known program's)"),
+            option("--root FOLDER", "with a file of rules: the folder of the workspace"),
+            option("--run RUN_ID", "also the remembered rules that hold for this run"), WHERE, *OF_STORE)),
+        examples="""\
+  greenroom rules list --db support.db                      the rules that hold
+  greenroom rules list --db support.db --run run_4f1c --all those for one run, revoked ones included
+  greenroom rules revoke 1b0c33d2 --db support.db           the rule whose id begins or ends so
+  greenroom rules explain rules.toml Bash "git push"        ask, allow or deny, and by which rule
+  greenroom rules explain coder.py shell '{"command": "make"}' --run run_4f1c
 """),
     "queues": _command(
         "store_commands:queues", "list, limit and pause queues of runs", "List, limit and pause queues of runs.",

@@ -16,6 +16,8 @@ import attrs
 import greenroom as gr
 from greenroom.actors.contract.casing import wire_of
 from greenroom.actors.contract.decisions import ACTION_WORDS, asks_outcome
+from greenroom.actors.permission.remembered import Always
+from greenroom.actors.runtime.remembering import NOT_REMEMBERED
 
 from ..terminal import text_format
 from ..terminal.approval_prompt import answerable_by_yes, barred, details, read_value
@@ -35,12 +37,14 @@ def approve(args: argparse.Namespace) -> int:
     args.text = None
     args.result = None if args.result is None else read_value(args.result)
     args.edit = None if args.edit is None else _edited(args.edit)
+    if args.scope is not None and args.always is None:
+        raise gr.UsageError("--scope says for what --always holds; add --always, or omit --scope")
     return _run(args)
 
 
 def deny(args: argparse.Namespace) -> int:
     """Deny calls."""
-    args.result = args.edit = None
+    args.result = args.edit = args.always = None
     return _run(args)
 
 
@@ -182,7 +186,8 @@ async def _confirmed(args: argparse.Namespace, tickets: Sequence[gr.Ticket], scr
 
 
 async def _hand_in(runs: gr.RunAccess, args: argparse.Namespace, ticket: gr.Ticket, screen: Screen) -> int:
-    result = await runs.decide(ticket.run_id, decision_about(ticket, args))
+    always = None if args.always is None else Always(form=args.always, scope=args.scope or "thread")
+    result = await runs.decide(ticket.run_id, decision_about(ticket, args), remember=always)
     about = wire_of(ticket, ("run_id", "ticket_id", "tool"))
     screen.outcome({"type": "answer", **about, "decision": args.command, **answered(result)})
     if args.all and result.code == "already_decided":
@@ -194,6 +199,12 @@ async def _hand_in(runs: gr.RunAccess, args: argparse.Namespace, ticket: gr.Tick
     verdict = "approved" if args.command == "approve" else "denied"
     again = " (already, by the same id)" if result.status == "duplicate" else ""
     screen.row(f"{verdict} {text_format.subject(ticket.tool)}{again}", "good" if args.command == "approve" else "warn")
+    if result.code == NOT_REMEMBERED:
+        complain(f"{ticket.ticket_id}: {result.detail}")
+        return exits.FAILED
+    if always is not None:
+        look = paths.typed("rules", "list", *where(args))
+        screen.row(f"remembered for the {always.scope}; the rules: {look}", "dim")
     return exits.COMPLETED
 
 

@@ -19,12 +19,13 @@ import greenroom as gr
 from greenroom.actors.abc import Store, Surroundings
 from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.run.view import RunView
+from greenroom.actors.runtime.remembering import NOT_REMEMBERED
 from greenroom.actors.stores.sqlite.store import owner_of
 from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..server.one_run import OneRunClaims, OneRunStore
 from ..terminal import text_format
-from ..terminal.approval_prompt import FileChange, answerable_by_yes, ask, barred
+from ..terminal.approval_prompt import FileChange, PromptAnswer, answerable_by_yes, ask, barred
 from ..terminal.difference import ArtifactAccess, difference_of
 from ..terminal.interrupts import Interrupts
 from ..terminal.keyboard import Keyboard
@@ -294,43 +295,54 @@ class Session:
             if report and self._job.approve != "leave":
                 self._say(report, "warn")
                 return "open"
-            decision = await self._ask(run, ticket) if ask_people else self._rule(ticket)
-            if decision == "elsewhere":
+            answer = await self._ask(run, ticket) if ask_people else self._unasked(ticket)
+            if answer == "elsewhere":
                 return "settled"
-            if decision is None:
+            if answer is None:
                 return "quit" if ask_people else "open"
-            result = await run.decide(attrs.evolve(decision, decided_by=self._job.by))
+            decision = attrs.evolve(answer.decision, decided_by=self._job.by)
+            result = await run.decide(decision, remember=answer.remember)
             if result.ok:
+                self._say_kept(answer, result)
                 return "settled"
             self._say(f"not accepted ({result.code}): {text_format.one_line(result.detail or '', 400)}", "bad")
             if not ask_people:
                 return "open"
 
-    def _rule(self, ticket: gr.Ticket) -> gr.Decision | None:
-        """Return the decision without a prompt. A paused run is left to the person who paused it."""
+    def _say_kept(self, answer: PromptAnswer, result: gr.CommandResult) -> None:
+        """Say what becomes of an "always"."""
+        if answer.remember is not None and result.code == NOT_REMEMBERED:
+            self._say(text_format.one_line(result.detail or "", 400), "bad")
+        elif answer.remember is not None:
+            place = self._job.database
+            look = "" if place is None else f"; the rules: {paths.typed('rules', 'list', *options(place))}"
+            self._say(f"Remembered for the {answer.remember.scope}{look}", "dim")
+
+    def _unasked(self, ticket: gr.Ticket) -> PromptAnswer | None:
+        """Return the answer without a prompt. A paused run is left to the person who paused it."""
         if self._job.approve == "yes" and answerable_by_yes(ticket) and ticket.call_id is not None:
-            return ticket.approve(reason="--yes")
+            return PromptAnswer(ticket.approve(reason="--yes"))
         return None
 
-    async def _ask(self, run: gr.Run[object], ticket: gr.Ticket) -> gr.Decision | Literal["elsewhere"] | None:
-        """Prompt for a decision; None leaves the ticket open.
+    async def _ask(self, run: gr.Run[object], ticket: gr.Ticket) -> PromptAnswer | Literal["elsewhere"] | None:
+        """Prompt for an answer; None leaves the ticket open.
 
         The prompt is withdrawn if the ticket is decided elsewhere.
         """
         change = await trio.to_thread.run_sync(self._job.change, ticket) or await difference_of(self._access, ticket)
-        question, decision = trio.CancelScope(), None
+        question, answer = trio.CancelScope(), None
         self._asking = True
         self._screen.status("")
         try:
             async with open_collapsing_nursery() as nursery:
                 nursery.start_soon(self._watch, run, ticket.ticket_id, question)
                 with question:
-                    decision = await ask(ticket, keyboard=self._keyboard, screen=self._screen, change=change)
+                    answer = await ask(ticket, keyboard=self._keyboard, screen=self._screen, change=change)
                 nursery.cancel_scope.cancel()
         finally:
             self._asking = False
         if not question.cancelled_caught:
-            return decision
+            return answer
         self._keyboard.forget()
         self._say()
         self._say("It was decided elsewhere.", "dim")

@@ -65,7 +65,7 @@ def work(args: argparse.Namespace) -> int:
         by=paths.user(),
         secrets=secrets,
         workspace=workspace_name(folder),
-        workspaces=partial(_workspaces, folder, _state(place)),
+        workspaces=partial(_workspaces, folder, _state(place, folder)),
         serve=approve == "ask" and not args.no_serve,
         shown=token_shown,
         again=resuming(["work", *places.options(place)], paths.flags(options)),
@@ -93,10 +93,19 @@ def _folder(path: Path) -> Path:
     return folder
 
 
-def _state(place: Place) -> Path:
-    """Return the folder for the copies: beside the database; of a shared store, in the user's state folder."""
+def _state(place: Place, folder: Path) -> Path:
+    """Return the folder for the copies: beside the database; of a shared store, in the user's state folder.
+
+    Raises:
+        UsageError: It would be in the folder to work on.
+    """
     database = place if isinstance(place, Path) else paths.demo_database().with_name("shared")
-    return database.with_name(f"{database.name}.workspaces").absolute()
+    state = database.with_name(f"{database.name}.workspaces").resolve()
+    if state.is_relative_to(folder):
+        raise gr.UsageError(
+            f"--db {place} is in the folder to work on, and its copies cannot be; name a file elsewhere"
+        )
+    return state
 
 
 async def _workspaces(folder: Path, state: Path) -> Surroundings:

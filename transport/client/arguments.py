@@ -12,9 +12,10 @@ from greenroom.actors.contract.parts import Part
 from greenroom.actors.contract.run_lists import WatchFilters
 from greenroom.actors.errors import UsageError
 from greenroom.actors.options import unknown_option
+from greenroom.actors.permission.remembered import Always
 from greenroom.actors.services.sanitize import text_of
 
-from ..protocol.up import FILTERS, MAX_ID, SentAttachment
+from ..protocol.up import FILTERS, MAX_ID, Remember, SentAttachment
 
 
 def sent_attachment(part: Part) -> SentAttachment:
@@ -22,6 +23,19 @@ def sent_attachment(part: Part) -> SentAttachment:
     if part.data is None:
         return SentAttachment(media_type=part.media_type, url=part.url)
     return SentAttachment(media_type=part.media_type, data=b64encode(part.data).decode(), name=part.name or None)
+
+
+def sent_always(always: object) -> Remember | None:
+    """Return an "always" as it is sent.
+
+    Raises:
+        UsageError: The value is neither an `Always` nor None.
+    """
+    if always is None:
+        return None
+    if not isinstance(always, Always):
+        raise UsageError(f"remember={always!r:.200}: give gr.ext.Always(scope=..., form=...), or None")
+    return Remember(scope=always.scope, form=always.form)
 
 
 def command_id_of(command_id: str | None) -> str:

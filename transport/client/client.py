@@ -21,6 +21,7 @@ from greenroom.actors.contract.run_lists import RunFilters, WatchFilters
 from greenroom.actors.entry import checks_options
 from greenroom.actors.errors import UsageError
 from greenroom.actors.options import unknown_value
+from greenroom.actors.permission.remembered import Always, RememberedRule
 from greenroom.actors.processes import QueueInfo
 from greenroom.actors.run.view import RunView
 from greenroom.actors.runtime.queueing import Queueing
@@ -30,8 +31,8 @@ from greenroom.supervision.nursery import open_collapsing_nursery
 from ..protocol.down import Ack, Error
 from ..protocol.limits import Limits
 from ..protocol.up import Cancel, Decide, Fork, Pause, RunCommand, Send, Start, Watch
-from . import frames, http_requests
-from .arguments import checked, command_id_of, filter_fields, moment_text, optional, sent_attachment
+from . import frames, http_requests, remembered_rules
+from .arguments import checked, command_id_of, filter_fields, moment_text, optional, sent_always, sent_attachment
 from .connection import Connection, ConnectionState
 from .endpoint import read_endpoint
 from .errors import refusal
@@ -139,7 +140,7 @@ class Client:
     # --- commands ----------------------------------------------------------------------------------------------------
 
     @overload
-    async def decide(self, run_id: str, target: Decision, /) -> CommandResult: ...
+    async def decide(self, run_id: str, target: Decision, /, *, remember: Always | None = None) -> CommandResult: ...
     @overload
     async def decide(
         self,
@@ -153,8 +154,18 @@ class Client:
         reason: str | None = None,
         fingerprint: str | None = None,
         decision_id: str | None = None,
+        remember: Always | None = None,
     ) -> CommandResult: ...
-    async def decide(self, run_id: str, target: object, action: object = None, /, **options: object) -> CommandResult:
+    async def decide(
+        self,
+        run_id: str,
+        target: object,
+        action: object = None,
+        /,
+        *,
+        remember: Always | None = None,
+        **options: object,
+    ) -> CommandResult:
         """Decide a ticket or call. A rejected decision is a value of the result, never an exception.
 
         An accepted decision is durable and acts exactly once, across crashes.
@@ -163,6 +174,7 @@ class Client:
             run_id: The run.
             target: A ticket id, a call id, or a complete Decision (`ticket.approve()`, `ticket.deny()`).
             action: "approve" or "deny"; "resume" and "cancel" are synonyms.
+            remember: A person's "always" beside an approval, as in `Run.decide`.
             options: result, edited_arguments, reason, fingerprint (of the ticket that was shown), decision_id.
 
         Raises:
@@ -173,7 +185,7 @@ class Client:
         result is "duplicate" if the first one arrived.
         """
         decision = decision_of(target, action, options, _DECIDE)
-        id_ = command_id_of(decision.decision_id)
+        id_, always = command_id_of(decision.decision_id), sent_always(remember)
         edited = decision.edited_arguments
         try:
             edited = None if edited is None else object_of(edited, "edited_arguments")
@@ -193,6 +205,7 @@ class Client:
                 edited_arguments=edited,
                 reason=optional(decision.reason, "reason"),
                 fingerprint=optional(decision.fingerprint, "fingerprint"),
+                remember=always,
             )
         )
 
@@ -483,6 +496,26 @@ class Client:
         """
         path = f"/v1/queues/{quote(checked(name, 'name'), safe='')}"
         await self._get(path, body={"maxRunning": max_running, "paused": paused})
+
+    async def rules(self, run_id: str | None = None) -> Sequence[RememberedRule]:
+        """Return the remembered rules that this principal may see, over HTTP, the newest first; see `Runtime.rules`.
+
+        `covered` and `definition` of a rule are empty.
+
+        Raises:
+            UnknownRun: This principal sees no such run.
+            UsageError: The store of the gateway keeps no values.
+            NotAllowed, NotReachable, ConnectError: See `queues`; the scope is `follow`.
+        """
+        return await remembered_rules.list_rules(self._link.address, self._get, optional(run_id, "run_id"))
+
+    async def revoke_rule(self, rule_id: str) -> RememberedRule | None:
+        """Revoke a remembered rule, over HTTP; None if this principal sees no rule with this id.
+
+        Raises:
+            UsageError, NotAllowed, NotReachable, ConnectError: See `rules`; the scope is `decide`.
+        """
+        return await remembered_rules.revoke_rule(self._link.address, self._get, checked(rule_id, "rule_id"))
 
     async def prune(self, before: datetime) -> Pruned:
         """Delete the runs that ended before a time, over HTTP; see `Store.prune`.

@@ -11,7 +11,7 @@ from greenroom.actors.contract.casing import camel
 from greenroom.actors.contract.envelope import Event, decode_event
 
 from ..protocol.down import DOWN, Frame
-from ..protocol.up import UP, Up
+from ..protocol.up import UP, Remember, Up
 
 _NAMES: Final = {cls: name for name, cls in UP.items()}
 _encode = msgspec.json.Encoder().encode
@@ -46,7 +46,9 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    return [_fields(one) for one in value] if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return [_fields(one) for one in value]
+    return _fields(value) if isinstance(value, Remember) else value
 
 
 def read(text: str | bytes) -> Event | Frame | None:

@@ -176,7 +176,7 @@ def view_of(address: Endpoint, data: JSONObject) -> RunView:
             else parse(WaitingFor, {"kind": waits["kind"], "detail": waits["detail"], "run_id": waits["run"]}),
         )
     except (KeyError, TypeError, ValueError, SchemaError) as error:
-        raise _unreadable(address, "run", error) from error
+        raise unreadable(address, "run", error) from error
 
 
 def _ticket(run_id: str, data: JSONObject) -> Ticket:
@@ -198,7 +198,7 @@ def lines_of(address: Endpoint, data: JSONObject) -> ListedRuns:
             counts=None if counts is None else counts_of(counts),
         )
     except (KeyError, TypeError, ValueError, SchemaError) as error:
-        raise _unreadable(address, "list of runs", error) from error
+        raise unreadable(address, "list of runs", error) from error
 
 
 def queues_of(address: Endpoint, data: JSONObject) -> tuple[QueueInfo, ...]:
@@ -210,7 +210,7 @@ def queues_of(address: Endpoint, data: JSONObject) -> tuple[QueueInfo, ...]:
     try:
         return tuple(parse(QueueInfo, from_wire(QueueInfo, line)) for line in data["queues"])
     except (KeyError, TypeError, ValueError, SchemaError) as error:
-        raise _unreadable(address, "list of queues", error) from error
+        raise unreadable(address, "list of queues", error) from error
 
 
 def pruned_of(address: Endpoint, data: JSONObject) -> Pruned:
@@ -224,10 +224,11 @@ def pruned_of(address: Endpoint, data: JSONObject) -> Pruned:
             int(data[name]) for name in ("runs", "messages", "freedBytes", "reusableBytes")
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise _unreadable(address, "result", error) from error
+        raise unreadable(address, "result", error) from error
     return Pruned(runs=runs, messages=messages, freed=size, reusable=reusable)
 
 
-def _unreadable(address: Endpoint, what: str, error: Exception) -> NotAGateway:
+def unreadable(address: Endpoint, what: str, error: Exception) -> NotAGateway:
+    """Return the error for an answer that this client cannot read."""
     way = "use the client of the server's release"
     return NotAGateway(f"{address.url} sent a {what} that cannot be read ({error}); {way}", url=address.url)

@@ -1,5 +1,7 @@
 // A run as a fold of its events, without DOM, clock or network. timeline.js and approvals.js draw it.
 
+import { NOTES } from "./notes.js";
+
 const MOST_OUTPUT = 1_000_000; // characters of a call's output that are kept: the newest ones
 const TERMINAL = new Set(["completed", "failed", "cancelled"]);
 
@@ -194,19 +196,6 @@ export class RunModel {
     return this.calls.get(callId)?.tool ?? callId;
   }
 
-  gateAllowed({ callId: id, plugin, note }, at) {
-    this.note("item.allowed", { plugin, tool: this.#tool(id) }, at, { icon: "check", detail: note });
-  }
-
-  planned({ callId: id, entries }, at) {
-    const detail = entries.map(({ text, status }) => `${text} (${status})`).join("\n");
-    this.note("item.plan", { tool: this.#tool(id) }, at, { icon: "dot", detail });
-  }
-
-  fileRead({ callId: id, path }, at) {
-    this.note("item.file", { tool: this.#tool(id), path }, at, { icon: "dot" });
-  }
-
   #discard(key, reason) {
     const item = this.messages.get(key);
     if (item && !item.discarded) this.touch(Object.assign(item, { discarded: reason, live: false }));
@@ -333,8 +322,8 @@ export class RunModel {
   /** What the body of a call says that it wants to do. */
   planned({ callId: id, entries }, at) {
     const tool = this.calls.get(id)?.tool ?? id;
-    const given = Array.isArray(entries) ? entries : [];
-    const detail = given.map(({ text, status }) => `${MARKS[status] ?? "○"} ${text ?? ""}`).join("\n");
+    const list = Array.isArray(entries) ? entries : [];
+    const detail = list.map(({ text, status }) => `${MARKS[status] ?? "○"} ${text ?? ""}`).join("\n");
     this.note("item.plan", { tool }, at, { icon: "queues", detail });
   }
 
@@ -374,60 +363,20 @@ const STAGE_EVENTS = Object.fromEntries(
   ]),
 );
 
+const it = RunModel.prototype;
 const MARKS = { completed: "●", in_progress: "◐" }; // of the entries of a plan; any other is not begun
 
-const it = RunModel.prototype;
 const HANDLERS = {
+  ...NOTES,
   ...Object.fromEntries(Object.keys(STAGE_EVENTS).map((type) => [type, it.moved])),
   "run.created": it.created,
   "run.completed": it.terminal,
   "run.failed": it.terminal,
   "run.cancelled": it.terminal,
-  "run.degraded"(payload, at) {
-    this.note("item.degraded", { reason: payload.reason }, at, { icon: "warn", tone: "wait", detail: payload.detail });
-  },
   "run.input.received": it.received,
   "run.cancel.requested": it.cancelAsked,
   "run.pause.requested": it.pauseAsked,
-  "run.decision.refused"(payload, at) {
-    this.note("item.refused", { code: payload.code }, at, { icon: "warn", tone: "bad", detail: payload.detail });
-  },
-  "run.gate.allowed": it.gateAllowed,
   "run.plan.changed": it.planned,
-  "run.file.read": it.fileRead,
-  "runtime.unavailable"({ runtime, reason, hint }, at) {
-    const detail = [reason, hint].filter(Boolean).join(" ");
-    this.note("item.runtime.unavailable", { runtime }, at, { icon: "warn", tone: "bad", detail });
-  },
-  "runtime.timeout"({ runtime, which, seconds }, at) {
-    this.note(`item.runtime.${which}`, { runtime, seconds }, at, { icon: "warn", tone: "bad" });
-  },
-  "schema.validation_failed"({ source, line, rule, sample }, at) {
-    this.note("item.schema", { source, line, rule }, at, { icon: "warn", tone: "wait", detail: sample });
-  },
-  "run.gate.overruled"({ callId: id, plugin, verdict, by }, at) {
-    const tool = this.calls.get(id)?.tool ?? id;
-    this.note("item.overruled", { plugin, verdict, by, tool }, at, { icon: "dot" });
-  },
-  "run.guardrail.tripped"({ callId: id, guardrail, kind, verdict, info }, at) {
-    const subject = this.calls.get(id)?.tool ?? id ?? this.active;
-    const detail = info === undefined || info === null || typeof info === "string" ? info : JSON.stringify(info);
-    const judged = kind.startsWith("tool_") ? verdict : "trip"; // only a guardrail of a tool rejects
-    const tone = judged === "trip" ? "bad" : "wait";
-    this.note(`item.${judged}.${kind}`, { guardrail, subject }, at, { icon: "warn", tone, detail });
-  },
-  "run.state.changed"({ keys, by }, at) {
-    const writer = this.calls.get(by)?.tool ?? by;
-    this.note("item.state", { keys, by: writer }, at, { icon: "dot" });
-  },
-  "run.state.conflict"({ writer, detail, retried }, at) {
-    const tool = this.calls.get(writer)?.tool ?? writer;
-    const text = retried ? "item.conflict.retried" : "item.conflict";
-    this.note(text, { tool }, at, { icon: "warn", tone: "wait", detail });
-  },
-  "run.cleanup.overrun"({ tool, graceSeconds: grace, stack }, at) {
-    this.note("item.overrun", { tool: tool ?? this.active, grace }, at, { icon: "warn", tone: "wait", detail: stack });
-  },
   "run.step.started": it.stepStarted,
   "run.step.finished": it.stepFinished,
   "run.inference.started": it.asked,
@@ -438,9 +387,6 @@ const HANDLERS = {
     for (const name of ["input", "output"]) this.usage[name] += usage?.[name] ?? 0;
     const item = this.messages.get(`reasoning ${id}`);
     if (item) this.touch(Object.assign(item, { live: false }));
-  },
-  "run.context.trimmed"({ messages, by }, at) {
-    this.note("item.trimmed", { messages, by }, at, { icon: "again" });
   },
   "run.usage.spent"({ usage }) {
     for (const name of ["input", "output"]) this.usage[name] += usage?.[name] ?? 0;
@@ -473,43 +419,15 @@ const HANDLERS = {
   "run.task.finished"(payload, at) {
     this.result({ ...payload, callId: payload.taskId }, at);
   },
-  "run.child.started"({ callId: id, childRunId: child, agent }, at) {
-    this.note("item.child", { agent, tool: this.calls.get(id)?.tool ?? id }, at, { icon: "dot", run: child });
-  },
-  "run.child.finished"({ callId: id, stage, code }, at) {
-    const end = ["completed", "cancelled"].includes(stage) ? stage : "failed"; // a run ends in one of the three
-    const tone = end === "completed" ? "good" : "bad";
-    const tool = this.calls.get(id)?.tool ?? id;
-    this.note(`item.child.${end}`, { tool }, at, { icon: "dot", tone, detail: code });
-  },
   "run.handoff"({ fromAgent: from, toAgent: to }, at) {
     this.active = to;
     this.note("item.handoff", { from, to }, at, { icon: "dot" });
-  },
-  "run.gate.allowed"({ callId: id, plugin, note }, at) {
-    this.note("item.allowed", { plugin, tool: this.calls.get(id)?.tool ?? id }, at, { icon: "dot", detail: note });
-  },
-  "run.file.read"({ callId: id, path, lines }, at) {
-    const tool = this.calls.get(id)?.tool ?? id;
-    this.note(lines === undefined ? "item.read" : "item.read.lines", { tool, path, lines }, at, { icon: "dot" });
   },
   "run.diff.ready": it.proposed,
   "run.patch.proposed": it.patched,
   "run.patch.applied": it.patched,
   "run.patch.conflicted": it.patched,
   "run.patch.discarded": it.patched,
-  "run.plan.changed": it.planned,
-  "runtime.unavailable"({ runtime, reason, hint }, at) {
-    const detail = [reason, hint].filter(Boolean).join("\n");
-    this.note("item.unavailable", { runtime }, at, { icon: "warn", tone: "bad", detail });
-  },
-  "runtime.timeout"({ runtime, which, seconds }, at) {
-    this.note(`item.timeout.${which}`, { runtime, wait: seconds }, at, { icon: "warn", tone: "bad" });
-  },
-  "schema.validation_failed"({ source, from, line, rule, sample }, at) {
-    const detail = [rule, sample].filter(Boolean).join("\n");
-    this.note("item.unfit", { source: source ?? from, line }, at, { icon: "warn", tone: "wait", detail });
-  },
   "run.artifact.ready": it.published,
   "run.preview.ready": it.published,
   "run.approval.requested": it.requested,

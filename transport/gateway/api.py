@@ -22,10 +22,12 @@ from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.contract.rows import RunInfo
 from greenroom.actors.contract.waiting_for import WaitingFor
 from greenroom.actors.evidence.account import RunEvidence
+from greenroom.actors.permission.remembered import Always, RememberedRule
 from greenroom.actors.processes import QueueInfo
 from greenroom.actors.run.view import RunView
 from greenroom.actors.runtime.listing import query_of
 from greenroom.actors.runtime.queueing import Queueing
+from greenroom.actors.runtime.remembering import stored_rules
 from greenroom.actors.runtime.start_request import check_id
 from greenroom.actors.runtime.thread_access import MayJoin
 from greenroom.actors.services.sanitize import moment_of
@@ -337,6 +339,52 @@ class Api:
             await self.runtime.store.set_queue(name, max_running=order.max_running, paused=order.paused)
             return next(queue for queue in await self.runtime.store.queues() if queue.name == name)
 
+    async def rules(self, who: Principal, run_id: str) -> Sequence[RememberedRule]:
+        """Return the remembered rules that hold for a run, as far as the principal sees the runs that made them.
+
+        Raises:
+            Refused: not_allowed, unknown_run, unprocessable (the store keeps no values), store_unavailable.
+        """
+        who.need("follow")
+        await self._visible(who, run_id)
+        with _refusals():
+            return await self._visible_rules(who, await self.runtime.rules(run_id))
+
+    async def rules_page(self, who: Principal, after: str, limit: int) -> tuple[Sequence[RememberedRule], str | None]:
+        """Return a page of the remembered rules that the principal may see, and the cursor of the next one.
+
+        A principal that does not see every run may get a page with fewer rules than there are.
+
+        Raises:
+            Refused: not_allowed, unprocessable (the store keeps no values), store_unavailable.
+        """
+        who.need("follow")
+        with _refusals():
+            page = await stored_rules(self.runtime.store).page(after, limit)
+            return await self._visible_rules(who, page), page[-1].rule_id if len(page) == limit else None
+
+    async def revoke_rule(self, who: Principal, rule_id: str) -> RememberedRule:
+        """Revoke a remembered rule; twice is once.
+
+        Raises:
+            Refused: not_allowed, unknown_rule, unprocessable (the store keeps no values), store_unavailable.
+        """
+        who.need("decide")
+        with _refusals():
+            rule = await stored_rules(self.runtime.store).find(rule_id)
+            if rule is not None and await self._visible_rules(who, [rule]):
+                rule = await self.runtime.as_principal(who.name).revoke_rule(rule_id)
+                if rule is not None:
+                    return rule
+        raise Refused("unknown_rule", f"no remembered rule has the id {rule_id!r:.100}; GET /v1/rules lists them")
+
+    async def _visible_rules(self, who: Principal, rules: Sequence[RememberedRule]) -> Sequence[RememberedRule]:
+        """Return the rules that were made in runs that the principal may see."""
+        if who.sees is everything:
+            return rules
+        visible = {run_id: await self._sees(who, run_id) for run_id in {rule.run_id for rule in rules}}
+        return [rule for rule in rules if visible[rule.run_id]]
+
     async def prune(self, who: Principal, order: PruneRuns) -> gr.Pruned:
         """Delete the runs that ended before a time, with the messages of threads that have no run left.
 
@@ -374,7 +422,9 @@ class Api:
     async def _answer(self, who: Principal, command: RunCommand) -> CommandResult:
         commands = self.runtime.commands
         if isinstance(command, Decide):
-            return await commands.decide(command.run, decision_by(who, command))
+            answer = command.remember
+            remember = None if answer is None else Always(scope=answer.scope, form=answer.form)
+            return await commands.decide(command.run, decision_by(who, command), remember=remember)
         if isinstance(command, Cancel):
             return await commands.cancel(
                 command.run, mode=command.mode, reason=command.reason, by=who.name, command_id=command.id

@@ -21,6 +21,7 @@ from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.contract.tasks import TaskStatus
 from greenroom.actors.contract.waiting_for import WaitKind
 from greenroom.actors.evidence.account import RunEvidence
+from greenroom.actors.permission.remembered import RememberAs, RememberScope
 
 from ..protocol.codes import ERRORS
 from ..protocol.lines import Counts, Newest, RunLine, TerminationLine
@@ -166,6 +167,35 @@ class Revived(ResponseBody, frozen=True, kw_only=True):
     revived: bool
 
 
+class RuleLine(ResponseBody, frozen=True, kw_only=True):
+    """A rule that a person made with "always": it lets later calls of a tool pass without a question.
+
+    `scope` and `holder`: the run, thread or workspace that it holds for. `form`: it covers one call, the words of a
+    command (argv), or every call of the tool. `about` is what the person was asked, redacted and shortened. `run_id`
+    and `ticket_id` name the question. A rule with `revoked_at` covers nothing any more.
+    """
+
+    rule_id: str
+    scope: RememberScope
+    holder: str
+    form: RememberAs
+    tool: str
+    about: str
+    by: str | None
+    at: datetime
+    run_id: str
+    ticket_id: str
+    revoked_at: datetime | None
+    revoked_by: str | None
+
+
+class RuleList(ResponseBody, frozen=True, kw_only=True):
+    """Remembered rules. `cursor` requests the next page; null on the last one."""
+
+    rules: tuple[RuleLine, ...]
+    cursor: str | None
+
+
 class AgentLine(ResponseBody, frozen=True, kw_only=True):
     """An agent that can be started.
 
@@ -227,7 +257,7 @@ class Started(ResponseBody, frozen=True, kw_only=True):
 class Accepted(ResponseBody, frozen=True, kw_only=True):
     """A command is durable. duplicate: it was durable before and acts once.
 
-    `code` early: a decision before its ticket.
+    `code` early: a decision before its ticket; not_remembered: the decision counts, and its rule could not be kept.
     """
 
     id: str
@@ -260,6 +290,8 @@ BODIES: Final[Mapping[str, type[msgspec.Struct]]] = {
         AgentList,
         QueueLine,
         QueueList,
+        RuleLine,
+        RuleList,
         RunList,
         EventPage,
         Started,

@@ -25,6 +25,7 @@ PARAMS: Final[Mapping[str, Schema]] = {
     "version": {"enum": ["v6", "v7"], "description": "Major version of the AI SDK."},
     "queue": {"type": "string", "description": "A queue's name: an agent's key, or the one that a start gave."},
     "name": {"type": "string", "description": "A file's name."},
+    "rule": {"type": "string", "description": "A remembered rule's id."},
     "artifact": {"type": "string", "description": "An artifact's id, as in the event that tells of it."},
 }
 """Schemas of the parameters in routes' templates."""

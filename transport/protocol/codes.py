@@ -107,6 +107,7 @@ _ERRORS = (
     ErrorCode("unknown_agent", 404, "No agent has this key."),
     ErrorCode("unknown_target", 404, "The run has no ticket and no call of this id."),
     ErrorCode("unknown_artifact", 404, "The run has no artifact of this id, or no bytes of it."),
+    ErrorCode("unknown_rule", 404, "No remembered rule has this id, or the principal may not see it."),
     ErrorCode("not_found", 404, "Nothing is at this path."),
     ErrorCode("method_not_allowed", 405, "The path does not accept this method; `current` has the accepted ones."),
     ErrorCode("request_timeout", 408, "The request was incomplete after the time limit."),

@@ -19,6 +19,7 @@ from greenroom.actors.contract.casing import camel
 from greenroom.actors.contract.decisions import ActionWord
 from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.contract.run_lists import RunFilters, RunOrder
+from greenroom.actors.permission.remembered import RememberAs, RememberScope
 from greenroom.supervision.fields import did_you_mean
 
 from .codes import Refused
@@ -201,6 +202,17 @@ class Fork:
 
 
 @attrs.frozen(kw_only=True)
+class Remember:
+    """A person's "always" beside an approval: the answer becomes a rule for a run, a thread or a workspace (`scope`).
+
+    `form` is what the rule covers: this call, these words of a command (argv), or every call of the tool.
+    """
+
+    scope: RememberScope = "thread"
+    form: RememberAs = "call"
+
+
+@attrs.frozen(kw_only=True)
 class Decide:
     """Decide a ticket or a call. `fingerprint` binds the decision to the action that was shown."""
 
@@ -212,6 +224,7 @@ class Decide:
     edited_arguments: JSONObject | None = None
     reason: str | None = None
     fingerprint: str | None = None
+    remember: Remember | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -313,7 +326,12 @@ _converter.register_structure_hook_func(_is_choice, _one_of)
 
 def _reader(cls: type[Any], converter: cattrs.Converter) -> Any:
     names: Any = {field.name: override(rename=camel(field.name)) for field in attrs.fields(cls)}
-    return make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True, **names)
+    read = make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True, **names)
+
+    def structure(value: object, kind: type[Any]) -> Any:
+        return read(_object(value, kind), kind)
+
+    return structure
 
 
 _converter.register_structure_hook_factory(attrs.has, _reader)

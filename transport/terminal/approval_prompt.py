@@ -13,6 +13,7 @@ import attrs
 from greenroom.actors.contract.decisions import ACTION_WORDS, Decision, Ticket, asks_outcome
 from greenroom.actors.contract.secrets.redaction import WORKSPACE
 from greenroom.actors.contract.secrets.secret_readers import HOME, MASK
+from greenroom.actors.permission.remembered import FORMS, SCOPES, Always, suggested
 from greenroom.supervision.fields import did_you_mean
 
 from . import text_format
@@ -157,8 +158,9 @@ def _form(ticket: Ticket) -> _Form:
         return _run_form(ticket, after)
     action = "" if ticket.action in ("", f"tool:{ticket.tool}") else f": {text_format.one_line(ticket.action, 200)}"
     if answerable_by_yes(ticket):
-        edit = {"e": "edit"} if ticket.arguments else {}
-        return _Form(f"May {tool} run?{action}", {"y": "yes", **edit, "n": "no", **after})
+        more = {"a": "always"} if suggested(ticket) is not None else {}
+        more |= {"e": "edit"} if ticket.arguments else {}
+        return _Form(f"May {tool} run?{action}", {"y": "yes", **more, "n": "no", **after})
     return _Form(f"{tool} asks for an answer{action}", {"a": "answer", "n": "no", **after})
 
 
@@ -172,6 +174,14 @@ def _run_form(ticket: Ticket, after: dict[str, str]) -> _Form:
 
 
 @attrs.frozen
+class PromptAnswer:
+    """The answer to a prompt: a decision, and what of it is to be remembered."""
+
+    decision: Decision
+    remember: Always | None = None
+
+
+@attrs.frozen
 class _OpenPrompt:
     """A prompt that is open in a terminal."""
 
@@ -180,11 +190,35 @@ class _OpenPrompt:
     keyboard: Keyboard
     screen: Screen
 
-    async def decision(self, key: str | None, typed: str) -> Decision | None:
-        """Return the decision of a key, after further prompts if needed; None for no decision.
+    async def answer(self, key: str | None, typed: str) -> PromptAnswer | None:
+        """Return the answer of a key, after further prompts if needed; None for no answer.
 
         Without a key, `typed` is invalid.
         """
+        offer = suggested(self.ticket)
+        if key == "a" and offer is not None:
+            return await self._always(offer)
+        decision = await self._decision(key, typed)
+        return None if decision is None else PromptAnswer(decision)
+
+    async def _always(self, offer: Always) -> PromptAnswer | None:
+        """Prompt for what is remembered, and approve."""
+        kinds = f"{' or '.join(FORMS)}, for the {' or '.join(SCOPES)}"
+        self.screen.prompt(f"Remember {kinds} (Enter: {offer.form} {offer.scope})? ", long=True)
+        line = await self.keyboard.line()
+        if line is None:
+            return None
+        fields: dict[str, Any] = {}
+        for word in line.lower().replace(",", " ").split():
+            name = "form" if word in FORMS else "scope"
+            if name == "scope" and word not in SCOPES:
+                near = did_you_mean(word, (*FORMS, *SCOPES), quoted=False)
+                self.screen.row(f"{near}type one of: {', '.join((*FORMS, *SCOPES))}", "dim")
+                return None
+            fields[name] = word
+        return PromptAnswer(self.ticket.approve(), attrs.evolve(offer, **fields))
+
+    async def _decision(self, key: str | None, typed: str) -> Decision | None:
         match key:
             case "y" | "r":
                 return self.ticket.approve()
@@ -230,8 +264,10 @@ _MASKED: Final = (
 )
 
 
-async def ask(ticket: Ticket, *, keyboard: Keyboard, screen: Screen, change: Change | None = None) -> Decision | None:
-    """Prompt until there is a decision; None (also on Ctrl-D) leaves the run waiting."""
+async def ask(
+    ticket: Ticket, *, keyboard: Keyboard, screen: Screen, change: Change | None = None
+) -> PromptAnswer | None:
+    """Prompt until there is an answer; None (also on Ctrl-D) leaves the run waiting."""
     form = _form(ticket)
     prompt = _OpenPrompt(ticket, form, keyboard, screen)
     keyboard.forget()
@@ -256,10 +292,10 @@ async def ask(ticket: Ticket, *, keyboard: Keyboard, screen: Screen, change: Cha
             continue
         refusal = _REFUSAL.fullmatch(line or "") if ticket.call_id is not None and "n" in form.keys else None
         if refusal is not None:
-            return ticket.deny(refusal[1], text=refusal[1])
-        decision = await prompt.decision(key, line or "")
-        if decision is not None:
-            return decision
+            return PromptAnswer(ticket.deny(refusal[1], text=refusal[1]))
+        answer = await prompt.answer(key, line or "")
+        if answer is not None:
+            return answer
 
 
 def _chosen(typed: str, form: _Form) -> str | None:

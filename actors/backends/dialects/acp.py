@@ -229,9 +229,9 @@ class ACPDialect(RPCDialect):
         kind = string(parts.get("kind")) or (known[0] if known else "other")
         before = known[1] if known else {}
         fields = {
-            name: value
-            for name, value in parts.items()
-            if value is not None and name != "sessionUpdate" and (value not in _EMPTY or name not in before)
+            name: parts[name]
+            for name in dict.fromkeys(("title", *parts))  # people read the title first
+            if name not in _STATE and parts.get(name) is not None and (parts[name] not in _EMPTY or name not in before)
         }
         self.note_call(call_id, kind if kind in _KINDS else "other", fields, asked=asked)
         tool, arguments, _ = self.call(call_id) or (kind, fields, asked)
@@ -315,6 +315,8 @@ class ACPDialect(RPCDialect):
             yield MessageDone(text=self._text)
 
 
+_STATE: Final = frozenset(("sessionUpdate", "status"))
+"""Parts of a call that are no arguments."""
 _CANCELLED: Final[JSONObject] = {"outcome": {"outcome": "cancelled"}}
 
 

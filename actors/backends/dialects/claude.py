@@ -117,12 +117,12 @@ class ClaudeDialect(JSONLinesDialect):
         arguments = dict(mapping(fields.get("input")))
         match answer:
             case Granted() if form != "question":
-                edited = None if answer.arguments is None else dict(answer.arguments)
-                self._granted[string(fields.get("tool_use_id"))] = arguments if edited is None else edited
+                edits = None if answer.arguments is None else dict(answer.arguments)
+                self._granted[string(fields.get("tool_use_id"))] = arguments if edits is None else edits
                 if form == "hook":
-                    more = {} if edited is None else {"updatedInput": edited}
+                    more = {} if edits is None else {"updatedInput": edits}
                     return _hooked(ask_id, "allow", "allowed", **more)
-                return _success(ask_id, {"behavior": "allow", "updatedInput": arguments if edited is None else edited})
+                return _success(ask_id, {"behavior": "allow", "updatedInput": arguments if edits is None else edits})
             case Supplied() if form == "question":
                 answers = {str(name): _answer_text(value) for name, value in mapping(answer.value).items()}
                 return _success(ask_id, {"behavior": "allow", "updatedInput": {**arguments, "answers": answers}})
@@ -247,13 +247,13 @@ class ClaudeDialect(JSONLinesDialect):
     def _ended(self, message: JSONObject) -> Iterator[Item]:
         self._result, self._resting = message, not self._tasks
         usage = mapping(message.get("usage"))
-        cached = count(usage.get("cache_read_input_tokens"))
-        created = count(usage.get("cache_creation_input_tokens"))
+        cache_reads = count(usage.get("cache_read_input_tokens"))
+        cache_writes = count(usage.get("cache_creation_input_tokens"))
         self._usage += Usage(  # each result has the tokens since the one before
             requests=max(1, count(message.get("num_turns"))),
-            input=count(usage.get("input_tokens")) + cached + created,
+            input=count(usage.get("input_tokens")) + cache_reads + cache_writes,
             output=count(usage.get("output_tokens")),
-            cached=cached,
+            cached=cache_reads,
         )
         yield UsageSeen(usage=self._usage)
 

@@ -32,7 +32,7 @@ class ValueTable:
         """Write values, or none if one is not at its expected revision."""
         if any(self._revision_of(write) != write.expected for write in writes):
             return False
-        for space, name, value, expected in writes:
+        for space, name, value, before in writes:
             if value is None:
                 del self._values[space, name]
                 names = self._names[space]
@@ -40,10 +40,10 @@ class ValueTable:
                 continue
             self._revision += 1
             self._values[space, name] = StoredValue(name=name, value=value, revision=self._revision)
-            if not expected:
+            if not before:
                 insort(self._names[space], name)
         return True
 
     def _revision_of(self, write: ValueWrite) -> int:
-        stored = self._values.get((write.space, write.name))
-        return 0 if stored is None else stored.revision
+        value = self._values.get((write.space, write.name))
+        return 0 if value is None else value.revision

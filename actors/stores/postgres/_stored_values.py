@@ -45,13 +45,13 @@ class SetValues:
 
     def __call__(self, link: Link) -> bool:
         """Write the values, or none if one is not at its expected revision."""
-        spaces, names, bodies, expected = zip(*self.writes, strict=True)
+        spaces, names, bodies, revisions = zip(*self.writes, strict=True)
         revision = self.revision
         values = (
             Texts(spaces),
             Texts(names),
             Blobs(bodies),
-            Bigints(expected),
+            Bigints(revisions),
             revision,
             self.sent,
             revision,

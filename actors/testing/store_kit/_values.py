@@ -27,9 +27,9 @@ from ._tools import (
     shared,
 )
 
-valued: Final = partial(scenario, values=True)
-valued_reopening: Final = partial(reopening, values=True)
-valued_shared: Final = partial(shared, values=True)
+with_values: Final = partial(scenario, values=True)
+reopening_with_values: Final = partial(reopening, values=True)
+shared_with_values: Final = partial(shared, values=True)
 
 Contents = list[tuple[str, bytes]]
 
@@ -61,7 +61,7 @@ async def _set(store: Store, *writes: tuple[str, str, bytes | None, int]) -> boo
     return await _writes(store).set_values(writes)
 
 
-@valued
+@with_values
 async def a_value_is_written_at_its_expected_revision(store: Store, _: ReportLog, me: str) -> None:
     """A new name at revision 0, a value at the one that it has; any other write is refused and changes nothing."""
     expect(await _contents(store, me), [], "a space is empty until it is written")
@@ -76,7 +76,7 @@ async def a_value_is_written_at_its_expected_revision(store: Store, _: ReportLog
     expect(await _contents(store, me), [("a", b"two")], "the newest value")
 
 
-@valued
+@with_values
 async def a_set_is_written_whole_or_not(store: Store, _: ReportLog, me: str) -> None:
     """One write that does not fit refuses all of them, whichever it is, in whatever spaces they are."""
     other = f"{me}.other"
@@ -95,7 +95,7 @@ async def a_set_is_written_whole_or_not(store: Store, _: ReportLog, me: str) -> 
     expect((await _contents(store, me), await _contents(store, other)), ([("b", b"4"), ("c", b"5")], [("a", b"2")]), "")
 
 
-@valued
+@with_values
 async def a_removed_name_is_new_again(store: Store, _: ReportLog, me: str) -> None:
     """No later write of the name has the revision of an earlier one."""
     revisions = []
@@ -108,21 +108,21 @@ async def a_removed_name_is_new_again(store: Store, _: ReportLog, me: str) -> No
     expect(len(set(revisions)), 3, "each write has a revision of its own")
 
 
-@valued
+@with_values
 async def pages_of_values_are_ordered_by_name(store: Store, _: ReportLog, me: str) -> None:
     """By code points, behind the name that is given, which need not exist; each space for itself."""
     names = ["a", "B", "a/1", "a/10", "a/2", "é", "か", "😀", "~"]
     await _set(store, *((me, name, name.encode(), 0) for name in names))
     await _set(store, *((f"{me}2", name, b"of another space", 0) for name in names))
-    ordered = sorted(names)
+    in_order = sorted(names)
     for limit in (1, 2, len(names), 100):
-        expect([name for name, _ in await _contents(store, me, limit)], ordered, f"pages of {limit}")
+        expect([name for name, _ in await _contents(store, me, limit)], in_order, f"pages of {limit}")
     for after in ("", "a", "a/", "a/1", "b", "😀"):
         page = await _writes(store).values(me, after=after, limit=2)
-        expect([value.name for value in page], [name for name in ordered if name > after][:2], f"behind {after!r}")
+        expect([value.name for value in page], [name for name in in_order if name > after][:2], f"behind {after!r}")
 
 
-@valued
+@with_values
 async def a_page_of_large_values_ends_early(store: Store, _: ReportLog, me: str) -> None:
     """With the value that reaches 4 MiB; the rest is on the next pages."""
     for name in "abcde":
@@ -133,7 +133,7 @@ async def a_page_of_large_values_ends_early(store: Store, _: ReportLog, me: str)
     await _set(store, *((me, value.name, None, value.revision) for value in await _all(store, me)))
 
 
-@valued
+@with_values
 async def invalid_values_are_refused(store: Store, _: ReportLog, me: str) -> None:
     """Before anything is written, by a UsageError."""
     fit = (me, "fit", b"", 0)
@@ -141,7 +141,7 @@ async def invalid_values_are_refused(store: Store, _: ReportLog, me: str) -> Non
         *((space, "a", b"", 0) for space in ("", "x" * 65, "a\0", "\ud800", None)),
         *((me, name, b"", 0) for name in ("", "x" * 513, "é" * 257, "a\nb", "a\0", "\ud800", 7)),
         *((me, "a", value, 0) for value in ("text", bytearray(b"x"), bytes(BYTES_LIMIT + 1), None)),
-        *((me, "a", b"", expected) for expected in (-1, 1.0, True, None, "1")),
+        *((me, "a", b"", revision) for revision in (-1, 1.0, True, None, "1")),
         fit,
     ]
     for write in unfit:
@@ -156,18 +156,18 @@ async def invalid_values_are_refused(store: Store, _: ReportLog, me: str) -> Non
     expect(await _contents(store, me), [], "nothing is written")
 
 
-@valued
+@with_values
 async def values_stay_when_runs_are_pruned(store: Store, _: ReportLog, me: str) -> None:
     """They are of no run."""
     await _set(store, (me, "a", b"stays", 0))
     author = await create(store, new_run(me, me))
     await author.end(at=NOW.replace(year=1976))
-    pruned = await store.prune(NOW.replace(year=1976) + timedelta(days=1))
-    expect(pruned.runs > 0, True, "the run is gone")
+    result = await store.prune(NOW.replace(year=1976) + timedelta(days=1))
+    expect(result.runs > 0, True, "the run is gone")
     expect(await _contents(store, me), [("a", b"stays")], "the value is not")
 
 
-@valued
+@with_values
 async def of_writers_that_meet_one_wins(store: Store, _: ReportLog, me: str) -> None:
     """Each value is written by one of those that expect the same revision, each set by one writer whole."""
     await _race([store] * 6, me)
@@ -175,14 +175,13 @@ async def of_writers_that_meet_one_wins(store: Store, _: ReportLog, me: str) -> 
 
 async def _race(stores: Sequence[Store], me: str) -> None:
     for turn in range(5):
-        revisions = await _all(stores[0], me)
-        expected = {value.name: value.revision for value in revisions}
+        revisions = {value.name: value.revision for value in await _all(stores[0], me)}
         winners: list[bytes] = []
 
         async def write(
-            store: Store, text: bytes, expected: dict[str, int] = expected, winners: list[bytes] = winners
+            store: Store, text: bytes, revisions: dict[str, int] = revisions, winners: list[bytes] = winners
         ) -> None:
-            writes = [ValueWrite(me, name, text, expected.get(name, 0)) for name in ("a", "b")]
+            writes = [ValueWrite(me, name, text, revisions.get(name, 0)) for name in ("a", "b")]
             if await _writes(store).set_values(writes):
                 winners.append(text)
 
@@ -194,7 +193,7 @@ async def _race(stores: Sequence[Store], me: str) -> None:
             expect(await _contents(store, me), [("a", winners[0]), ("b", winners[0])], "and its set is whole")
 
 
-@valued_reopening
+@reopening_with_values
 async def values_outlive_an_opening(open_store: OpenStore, me: str) -> None:
     """With their revisions."""
     first = open_store()
@@ -209,7 +208,7 @@ async def values_outlive_an_opening(open_store: OpenStore, me: str) -> None:
         expect(await _revision(second, me, "b") != before[1].revision, True, "a revision is not given again")
 
 
-@valued_shared()
+@shared_with_values()
 async def each_process_reads_the_values_of_the_others(pair: Pair) -> None:
     """As soon as they are written; and of two processes that write a value one wins."""
     expect(await _set(pair.a, (pair.me, "x", b"one", 0)), True, "one process writes")
@@ -220,7 +219,7 @@ async def each_process_reads_the_values_of_the_others(pair: Pair) -> None:
     await _race([pair.a, pair.b] * 3, pair.me)
 
 
-@valued_shared("lose_answer")
+@shared_with_values("lose_answer")
 async def a_set_whose_answer_is_lost_is_written_once(pair: Pair) -> None:
     """The store recognises what it has written, and says so."""
     pair.steering.lose_answer(pair.a)

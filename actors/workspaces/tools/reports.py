@@ -34,12 +34,13 @@ async def propose(ctx: ToolContext[Any]) -> Proposal | None:
     if proposal is None:
         return None
     artifact = None
-    if proposal.text:
+    if proposal.text and ctx.task_id is None:
         with suppress(ToolError):  # the run has as many artifacts as a run may have; the event has the counts
             artifact = (await ctx.artifact(f"{proposal.id}.diff", proposal.text, kind="diff")).artifact_id or None
     files, is_whole = _shown_files(proposal.files)
     left_out = [{"path": one.path, "reason": one.reason} for one in proposal.left_out]
-    await ctx.reports.note(
+    await _note(
+        ctx,
         "run.diff.ready",
         proposal=proposal.id,
         base=proposal.base,
@@ -51,7 +52,7 @@ async def propose(ctx: ToolContext[Any]) -> Proposal | None:
         artifact=artifact,
     )
     paths = [file.path for file in proposal.files]
-    await ctx.reports.note("run.patch.proposed", proposal=proposal.id, files=_named(paths), status="proposed")
+    await _note(ctx, "run.patch.proposed", proposal=proposal.id, files=_named(paths), status="proposed")
     return proposal
 
 
@@ -59,7 +60,8 @@ async def report_apply(ctx: ToolContext[Any], result: ApplyResult, *, some: bool
     """Report the end of an apply; `some`: of some files of the proposal."""
     kind = "run.patch.applied" if result.status == "applied" else "run.patch.conflicted"
     status = "partly_applied" if some and result.status == "applied" else result.status
-    await ctx.reports.note(
+    await _note(
+        ctx,
         kind,
         proposal=result.proposal,
         files=_named(result.files),
@@ -67,14 +69,20 @@ async def report_apply(ctx: ToolContext[Any], result: ApplyResult, *, some: bool
         conflicts=_named(result.conflicts),
     )
     for proposal in result.discarded:
-        await ctx.reports.note("run.patch.discarded", proposal=proposal, files=[], status="discarded")
+        await _note(ctx, "run.patch.discarded", proposal=proposal, files=[], status="discarded")
 
 
 async def report_read(ctx: ToolContext[Any], path: str, *, size: int, lines: int) -> None:
     """Report that a call has read a file, and how many lines of it."""
     path = "/".join(worktree_of(ctx).files.parts(path))
     read_at = timestamp(datetime.fromtimestamp(now(), UTC))
-    await ctx.reports.note("run.file.read", path=path, read_at=read_at, bytes=size, lines=lines)
+    await _note(ctx, "run.file.read", path=path, read_at=read_at, bytes=size, lines=lines)
+
+
+async def _note(ctx: ToolContext[Any], kind: str, **fields: object) -> None:
+    """Note an event, unless the call is a background task, of which a run tells its end only."""
+    if ctx.task_id is None:
+        await ctx.reports.note(kind, **fields)
 
 
 def summary_of(files: Sequence[ChangedFile]) -> str:

@@ -9,7 +9,7 @@ from tests.support.workspaces import Shop
 
 import greenroom as gr
 from greenroom.actors.backends import shell as shell_module
-from greenroom.actors.backends.shell import SHOWN, STREAMED, Output, shell_tool
+from greenroom.actors.backends.shell import SHOWN, STREAMED, ShellOutput, shell_tool
 from greenroom.actors.errors import ToolError
 from greenroom.actors.workspaces.worktree import Worktree
 
@@ -100,7 +100,7 @@ async def test_output_is_streamed_in_its_order(worktree: Worktree) -> None:
 
 
 def test_of_a_long_output_head_and_tail_are_shown_and_followers_see_a_bounded_part() -> None:
-    output, streamed = Output(), 0
+    output, streamed = ShellOutput(), 0
     for number in range(3_000):
         streamed += len(output.add(f"{number:04} {'x' * 1_000}\n".encode()))
     shown = output.shown()
@@ -110,7 +110,7 @@ def test_of_a_long_output_head_and_tail_are_shown_and_followers_see_a_bounded_pa
     assert "bytes are left out]" in shown
     assert len(shown) < SHOWN + 100
     assert STREAMED < streamed < STREAMED + 100
-    assert Output().shown() == ""
+    assert ShellOutput().shown() == ""
 
 
 async def test_withheld_files_that_a_command_has_made_are_removed_before_the_next_one_and_named(

@@ -101,6 +101,10 @@ def test_free_text_of_every_event_is_read_by_the_redactor():
     ours |= {"reviewers", "plugin", "guardrail", "key", "keys", "writer", "other", "from_agent", "to_agent"}
     ids = {
         "artifact_id",
+        "artifact",
+        "proposal",
+        "base",
+        "approval_id",
         "call_id",
         "task_id",
         "message_id",
@@ -117,10 +121,6 @@ def test_free_text_of_every_event_is_read_by_the_redactor():
         "child_run_id",
         "child_ticket_id",
         "sha256",
-        "proposal",
-        "base",
-        "artifact",
-        "approval_id",
     }
     static = {"response_schema", "expires_at", "read_at"}  # marked as a schema; a moment
     for cls, foreign in FOREIGN.items():

@@ -2,11 +2,13 @@
 
 import random
 from datetime import timedelta
+from hashlib import sha256
 from typing import Any
 
 import attrs
 import msgspec
 
+from greenroom.actors.contract.artifacts import Artifact
 from greenroom.actors.contract.calls import CallStatus
 from greenroom.actors.contract.decisions import (
     RESUME_MODES,
@@ -113,7 +115,7 @@ class Chaos:
         moves += [(self.stale, 1), (self.late, 3 if world.dying else 0), (self.crash, 0.5), (self.rare, 0.1)]
         moves += [(self.overrun, 0.2 if world.store.calls else 0)]
         moves += [(self.send, 0.4), (self.pause, 0.4), (self.admit, 3), (self.ask, 2)]
-        moves += [(self.nest, 3), (self.end_nested, 3), (self.report, 4)]
+        moves += [(self.nest, 3), (self.end_nested, 3), (self.report, 4), (self.publish, 2)]
         act = rng.choices([m for m, _ in moves], [w for _, w in moves])[0]
         act()
 
@@ -421,6 +423,16 @@ class Chaos:
                 world.tells(said.BodyNoted, name, type="run.degraded", payload={"reason": "untested_version"})
             case _:
                 world.tells(said.BodySaved, name, memo={"session": number})
+
+    def publish(self) -> None:
+        """The body of a call publishes an artifact, new or again; sometimes a task or a body of another time does."""
+        world, rng = self.world, self.rng
+        bodies = [key[1] for key in world.outstanding if key[0] in ("call", "task")]
+        if bodies:
+            data = bytes([rng.randrange(4)])
+            digest, kind = sha256(data).hexdigest(), rng.choice(("file", "raw", "preview"))
+            facts = Artifact(kind=kind, name="a", media_type="a/b", size=len(data), sha256=digest, data=data)
+            world.tells(said.PublishAsked, rng.choice([*bodies, "c0"]), artifact=facts)
 
     # --- commands ----------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from collections import Counter
 from msgspec.structs import astuple
 
 from greenroom.actors.contract import events as ev
+from greenroom.actors.contract import work_events as work
 from greenroom.actors.contract.calls import CALLS, CallStatus
 from greenroom.actors.contract.catalogue import CATALOGUE, TERMINAL_EVENTS
 from greenroom.actors.contract.commits import EventDraft
@@ -33,6 +34,7 @@ class Fold:
         self.finished: dict[str, tuple[str, str | None]] = {}
         self.approvals: Counter[str] = Counter()
         self.consequences: Counter[str | None] = Counter()
+        self.artifacts: list[tuple[str, str, int]] = []
         self.deltas: Counter[tuple[str, str]] = Counter()
         self.closed_messages: set[str] = set()
         self.speaking: dict[str, str] = {}  # call -> the message of its body that is not complete
@@ -163,6 +165,10 @@ class Fold:
                 assert payload.call_id not in self.speaking, "a message of the attempt before has no end"
                 self.attempts[payload.call_id] += 1
                 assert payload.attempt == self.attempts[payload.call_id]
+            case work.ArtifactReady():
+                assert payload.artifact_id.endswith(f".a{self.sequence}")
+                assert self.status[payload.call_id] is CallStatus.RUNNING
+                self.artifacts.append((payload.call_id, payload.artifact_id, payload.size))
             case ev.ToolSuspended():
                 self._call_move(payload.call_id, payload.status)
                 assert payload.call_id in self.child_calls or payload.ticket_id not in self.tickets

@@ -88,6 +88,10 @@ class Store:
         assert {key: n for key, n in fold.attempts.items() if n} == {
             call.call_id: call.attempts for call in self.calls.values() if call.attempts
         }
+        published = [(c.call_id, a.artifact_id, a.size) for c in self.calls.values() for a in c.artifacts]
+        assert sorted(fold.artifacts) == sorted(published)
+        sizes = [size for _, _, size in published]
+        assert (row.counters.artifacts, row.counters.artifact_bytes) == (len(sizes), sum(sizes))
         assert fold.tasks == {task.task_id: task.attempts for task in row.tasks}
         for call in self.calls.values():
             if call.status is CallStatus.SUCCEEDED:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import greenroom as gr
+from greenroom.actors.permission.always import remember
 from greenroom.actors.permission.remembered import PERMISSION
 from greenroom.actors.permission.rule_files import rules_of
 
@@ -184,7 +185,7 @@ def ticket(tool="Bash", remember=True, number=1, **arguments):
 
 
 def always(of, form, **options):
-    return gr.ext.remember(of, scope="run", form=form, holder="r", at=AT, by="ada", **options)
+    return remember(of, gr.ext.Always(scope="run", form=form), holder="r", at=AT, by="ada", **options)
 
 
 def asked(tool="Bash", effect="shell", remembered=(), **arguments):
@@ -225,7 +226,7 @@ def test_always_turns_an_ask_into_an_allow_and_nothing_else():
         assert (judgement.remembered is rule) == (rules[0] == Rule("ask"))
     import attrs
 
-    assert gr.ext.Permission().explain(call, [attrs.evolve(rule, revoked=True)]).verdict == "ask"
+    assert gr.ext.Permission().explain(call, [attrs.evolve(rule, revoked_at=AT)]).verdict == "ask"
 
 
 @pytest.mark.parametrize("command", ["git push", "kubectl apply", "make a; b", "cat 'a", 7, ""])
@@ -246,10 +247,38 @@ def test_always_beside_another_ticket_or_without_sense_is_refused():
         always(plain, "tool")
     with pytest.raises(gr.UsageError, match="runs no command"):
         always(ticket("WebFetch", url="https://a.example/"), "argv")
-    with pytest.raises(gr.UsageError, match="as='cal' is not known"):
-        always(ticket(command="a"), "cal")
+    with pytest.raises(gr.UsageError, match="form='cal' is not known; did you mean 'call'"):
+        gr.ext.Always(form="cal")
     with pytest.raises(gr.UsageError, match="scope='for_ever' is not known"):
-        gr.ext.remember(ticket(command="a"), scope="for_ever", form="call", holder="r", at=AT)
+        gr.ext.Always(scope="for_ever")
+    with pytest.raises(gr.UsageError, match="has no option 'as_'"):
+        gr.ext.Always(as_="call")
+
+
+def test_a_rule_covers_no_question_for_other_reviewers():
+    """The reviewers of a rule of the agent are not passed by for an answer of somebody else."""
+    rule = always(ticket(command="make a"), "tool")
+    call = gr.CallFacts(call_id="c", tool="Bash", arguments={"command": "make b"}, effect="shell")
+    for reviewers, verdict in [(["ada", "bob"], "allow"), (["bob"], "ask"), (None, "allow")]:
+        judgement = gr.ext.Permission([Rule("ask", reviewers=reviewers)]).explain(call, [rule])
+        assert judgement.verdict == verdict
+
+
+def test_a_tool_that_has_changed_is_asked_about_again():
+    asking = ticket(command="make a")
+    asking.parameters[PERMISSION]["definition"] = "d1"
+    rule = always(asking, "tool")
+    for definition, verdict in [("d1", "allow"), ("d2", "ask"), ("", "allow")]:
+        call = gr.CallFacts(
+            call_id="c", tool="Bash", arguments={"command": "make b"}, effect="shell", definition=definition
+        )
+        assert gr.ext.Permission().explain(call, [rule]).verdict == verdict
+
+
+def test_a_rule_says_what_it_is_about():
+    assert always(ticket(command="make a"), "argv").about == "make a"
+    assert always(ticket("WebFetch", url="https://a.example/"), "call").about == "https://a.example/"
+    assert len(always(ticket(command=f"make {'a' * 600}"), "call").about) == 500
 
 
 def test_always_twice_is_one_rule_and_another_ticket_is_another():

@@ -119,6 +119,37 @@ async def test_a_tool_may_declare_that_its_failure_ends_the_run(limiter):
     assert caught.value.fatal
 
 
+class Unready(ToolError):
+    """Does not call the constructor of its class."""
+
+    def __init__(self) -> None:
+        Exception.__init__(self, "not ready")
+
+
+class Misleading(ToolError):
+    """Has an attribute of its own in the place of the code."""
+
+    @property
+    def run_code(self) -> str:  # type: ignore[override]
+        raise ValueError("none of yours")
+
+
+@pytest.mark.parametrize(
+    ("make", "code"),
+    [
+        (lambda: ToolError("gone", run_code="target_offline"), "target_offline"),
+        (lambda: ExceptionGroup("", [ValueError(), ToolError("gone", run_code="target_offline")]), "target_offline"),
+        (lambda: ToolError("gone"), None),
+        (Unready, None),
+        (lambda: Misleading.__new__(Misleading), None),
+    ],
+)
+async def test_a_failure_may_name_the_code_of_the_run(limiter, make, code):
+    with pytest.raises(ToolFailed) as caught:
+        await run(raising(make), limiter)
+    assert (caught.value.run_code, caught.value.code) == (code, code or "tool_error")
+
+
 async def test_wrong_arguments_fail_with_their_own_code_and_the_body_does_not_run(limiter):
     ran = []
 

@@ -85,6 +85,7 @@ def asked(items: list[Item]) -> list[Asked]:
 async def test_the_program_asks_for_a_command_and_writes_a_page(tree):
     items, verdict = await played(tree)
     command, page = asked(items)
+    assert list(command.arguments) == ["title", "toolCallId", "kind", "rawInput"]
     run = subject_of(command.tool, command.effect, command.arguments).command
     assert run is not None
     assert (command.effect, run.argv, run.compound) == ("shell", ("wc", "-l", "--", "README.md", "a.py"), False)

@@ -93,6 +93,7 @@ EXAMPLES = {
         "editedArguments": {"b": None},
         "reason": "why",
         "fingerprint": "f",
+        "remember": {"scope": "run", "form": "argv"},
     },
     "cancel": {"id": "i", "run": "r", "mode": "after_step", "reason": "why"},
     "send": {"id": "i", "run": "r", "text": "t", "attachments": SENT},
@@ -321,6 +322,8 @@ def test_a_frame_with_all_its_fields_is_valid_and_read(kind):
     if "attachments" in values:
         (one,) = values["attachments"]
         values["attachments"] = (up.SentAttachment(media_type=one["mediaType"], data=one["data"], name=one["name"]),)
+    if "remember" in values:
+        values["remember"] = up.Remember(**values["remember"])
     assert up.read(frame) == up.UP[kind](**values)
 
 

@@ -235,8 +235,50 @@ class Typing:
 async def answered(asked: gr.Ticket, *lines: str, change: Change | None = None) -> tuple[gr.Decision | None, str]:
     out = io.StringIO()
     keyboard: Any = Typing(*lines)
-    decision = await ask(asked, keyboard=keyboard, screen=Screen(out), change=change)
-    return decision, out.getvalue()
+    answer = await ask(asked, keyboard=keyboard, screen=Screen(out), change=change)
+    assert answer is None or answer.remember is None
+    return None if answer is None else answer.decision, out.getvalue()
+
+
+async def remembered(question: dict[str, Any], *lines: str) -> tuple[Any, str]:
+    """What a person answers to the gate of `Permission`."""
+    out = io.StringIO()
+    keyboard: Any = Typing(*lines)
+    asking = ticket(tool="shell", arguments={"command": "make"}, parameters={"permission": question})
+    answer = await ask(asking, keyboard=keyboard, screen=Screen(out))
+    assert answer is None or answer.remember is None or answer.decision == asking.approve()
+    return answer and answer.remember, out.getvalue()
+
+
+ASKED = {"effect": "shell", "command": "make", "remember": True}
+
+
+@pytest.mark.parametrize(
+    ("lines", "scope", "form"),
+    [
+        (("a", ""), "thread", "argv"),
+        (("always", "Tool, run"), "run", "tool"),
+        (("a", "workspace"), "workspace", "argv"),
+        (("a", "wrkspace", "a", "call thread"), "thread", "call"),
+    ],
+)
+async def test_always_approves_and_says_what_is_remembered(lines: tuple[str, ...], scope: str, form: str) -> None:
+    answer, shown = await remembered(ASKED, *lines)
+    assert answer == gr.ext.Always(scope=scope, form=form)
+    assert "y yes · a always · e edit · n no" in shown
+    assert "Remember call or tool or argv, for the run or thread or workspace (Enter: argv thread)? " in shown
+    assert ("did you mean workspace? type one of: call" in shown) == ("wrkspace" in lines)
+
+
+async def test_always_is_offered_only_for_what_may_be_remembered() -> None:
+    for question in ({**ASKED, "remember": False}, {}, {"remember": 1}):
+        answer, shown = await remembered(question, "a", "y")
+        assert answer is None
+        assert "always" not in shown
+    answer, _ = await remembered({**ASKED, "command": ""}, "a", "")
+    assert answer == gr.ext.Always(form="call")
+    left, _ = await remembered(ASKED, "a")
+    assert left is None
 
 
 async def test_yes_and_no_decide_exactly_the_action_that_was_shown() -> None:

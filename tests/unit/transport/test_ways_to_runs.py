@@ -27,6 +27,8 @@ WAYS = {
     "send": ("command send", "send"),
     "fork": ("POST /v1/runs/{run}/fork", None),  # a fork needs an agent in the process: the console and programs do it
     "revive_run": ("POST /v1/runs/{run}/revive", "runs"),
+    "rules": ("GET /v1/rules", "rules"),
+    "revoke_rule": ("POST /v1/rules/{rule}/revoke", "rules"),
     "queues": ("GET /v1/queues", "queues"),
     "set_queue": ("POST /v1/queues/{queue}", "queues"),
     "prune": ("POST /v1/prune", "prune"),
