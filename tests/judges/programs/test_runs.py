@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import threading
 import time
 from pathlib import Path
@@ -169,9 +168,9 @@ def test_a_kill_leaves_no_process_and_the_next_one_asks_what_came_of_the_work(
     new_place(str(tmp_path))
     with begun(root, "running", program, [moment], **{PLACE: str(tmp_path)}) as process:
         assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["processes"] > 0
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        line = process.stdout.readline()
+        process.kill()
+    assert json.loads(line)["processes"] > 0
     assert gone(tmp_path / "h", LEFT), "a process of the program lives on"
     scene = played(root, "running", program, ("after",), **{PLACE: str(tmp_path)})["after"]
     assert scene["before"] == []
