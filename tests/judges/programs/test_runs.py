@@ -22,7 +22,7 @@ SCENES = {
         *("decided", "refused", "stopped", "overdue", "unreachable", "silent", "employed", "planted", "proposed"),
     ),
     "codex": ("decided", "refused", "stopped", "overdue", "silent", "planted", "proposed"),
-    "gemini": ("decided", "stopped", "planted", *SLOW),
+    "gemini": ("decided", "planted", *SLOW),
     "opencode": ("decided", "planted", *SLOW),
 }
 LEFT = 4.0
