@@ -28,7 +28,7 @@ async def artifact(gateway: Gateway, request: Request) -> Response:
     gateway.downloads.begin(who)
     try:
         published = await gateway.api.artifact(who, request.params["run"], request.params["artifact"])
-    except BaseException:
+    except BaseException:  # the response that would end the download is not made
         gateway.downloads.end(who)
         raise
     end = partial(gateway.downloads.end, who)
