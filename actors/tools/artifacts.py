@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
+from codecs import getincrementaldecoder
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -34,6 +35,8 @@ from ..state.values import shown
 KINDS: Final[tuple[ArtifactKind, ...]] = get_args(ArtifactKind)
 _TEXT_KINDS: Final = frozenset({"diff", "transcript", "raw"})
 """Kinds whose bytes are text, so that they are redacted."""
+_BEGINNING: Final = 4_096
+"""Bytes that show whether there is a text."""
 _LONGEST_PATH: Final = 1_024
 """Most characters of the path of a preview."""
 _LONGEST_WORD: Final = 200
@@ -116,9 +119,11 @@ def _too_large(name: str, size: int) -> UsageError:
 
 def _bytes(name: str, data: object) -> bytes:
     if isinstance(data, str):
-        if not encodable(data):
-            raise UsageError(f"artifact {name!r}: the text has a lone surrogate, so it has no form in UTF-8")
-        body = data.encode()
+        try:
+            body = data.encode()
+        except UnicodeEncodeError as error:
+            text = f"artifact {name!r}: the text has a lone surrogate, so it has no form in UTF-8"
+            raise UsageError(text) from error
     elif isinstance(data, bytes | bytearray | memoryview):
         if (size := data.nbytes if isinstance(data, memoryview) else len(data)) > MAX_BYTES:
             raise _too_large(name, size)
@@ -133,29 +138,40 @@ def _bytes(name: str, data: object) -> bytes:
 
 
 def _media_type(name: str, kind: ArtifactKind, body: bytes, media_type: object) -> str:
-    text = is_text(body)
     content_type = exact(media_type).lower() if isinstance(media_type, str) else ""
     if media_type is None:
         ending = PurePosixPath(name).suffix.lower()
         default = "text/x-diff" if kind == "diff" else "text/plain"
-        content_type = detected(body) or (_ENDINGS.get(ending, default) if text else UNKNOWN_TYPE)
+        content_type = detected(body) or (_ENDINGS.get(ending, default) if _begins_as_text(body) else UNKNOWN_TYPE)
     elif not is_media_type(content_type):
         way = "give type/subtype without parameters, such as 'text/html'"
         raise UsageError(f"artifact {name!r}: media_type={shown(media_type)}: {way}")
-    if not text and (kind in _TEXT_KINDS or content_type.startswith("text/")):
-        raise UsageError(f"artifact {name!r}: {content_type} of kind {kind} is text, and these bytes are not UTF-8")
     if kind == "screenshot" and not content_type.startswith("image/"):
         way = "give the bytes of an image, or media_type='image/...'"
         raise UsageError(f"artifact {name!r}: a screenshot is an image, not {content_type}: {way}")
     return content_type
 
 
-def is_text(body: bytes) -> bool:
-    """Return True for UTF-8 without the zeros of binary formats: whatever its media type, it is redacted as text."""
+def _begins_as_text(body: bytes) -> bool:
+    """Return True if the beginning of some bytes is UTF-8, without the zeros of binary formats."""
+    beginning = body[:_BEGINNING]
     try:
-        return b"\0" not in body and bool(body.decode())
+        return b"\0" not in beginning and bool(getincrementaldecoder("utf-8")().decode(beginning))
     except UnicodeDecodeError:
         return False
+
+
+def check_text(artifact: Artifact) -> None:
+    """Check an artifact whose bytes are not UTF-8.
+
+    Raises:
+        UsageError: Its kind or its media type says that it is a text.
+    """
+    kind, media_type = artifact.kind, artifact.media_type
+    if kind in _TEXT_KINDS or media_type.startswith("text/"):
+        way = "give UTF-8, or another kind and media_type"
+        text = f"artifact {artifact.name!r}: {media_type} of kind {kind} is text, and these bytes are not UTF-8: {way}"
+        raise UsageError(text)
 
 
 def _preview_facts(

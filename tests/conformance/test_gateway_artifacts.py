@@ -5,13 +5,16 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import trio
 
 import greenroom as gr
+from greenroom.actors.contract.parts import MAX_BYTES
 from greenroom.testing import call
 from greenroom.transport import Principal, connect
+from greenroom.transport.gateway.downloads import MOST_EACH
 
 from ..support.artifact_scenes import PNG, publish
-from ..support.gateway import TOKEN, gateway, http
+from ..support.gateway import PATIENCE, TOKEN, gateway, http
 from ..support.runs import agent
 from ..support.scene_tools import Outside
 
@@ -98,6 +101,34 @@ async def test_what_has_no_bytes_is_not_served(what, why):
         assert why in reply.json()["error"]["message"]
         wrong = await http(address, "GET", path(run, "no.a1"))
         assert (wrong.status, wrong.json()["error"]["code"]) == (404, "unknown_artifact")
+
+
+async def test_so_many_artifacts_are_sent_to_one_principal_at_the_same_time():
+    """A reader that reads nothing holds its places, and no more; when it goes they are free again."""
+
+    @gr.tool
+    async def large(ctx: gr.ToolContext) -> None:
+        """Publishes more than sockets buffer."""
+        await ctx.artifact("large.bin", bytes(MAX_BYTES))
+
+    helper = agent(call("large"), "done", tools=[large])
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
+        run = await runtime.start(helper, "hi")
+        await run.result()
+        (artifact,) = (await run.view()).artifacts
+        target = path(run, artifact.artifact_id)
+        head = f"GET {target} HTTP/1.1\r\nhost: {address.host}:{address.port}\r\nauthorization: Bearer {TOKEN}\r\n\r\n"
+        streams = [await trio.open_tcp_stream(address.host, address.port) for _ in range(MOST_EACH)]
+        for stream in streams:
+            await stream.send_all(head.encode())
+            assert (await stream.receive_some(15)) == b"HTTP/1.1 200 \r\n"
+        reply = await http(address, "GET", target)
+        assert (reply.status, reply.json()["error"]["code"]) == (429, "too_many_connections")
+        for stream in streams:
+            await trio.aclose_forcefully(stream)
+        with trio.fail_after(PATIENCE):
+            while (await http(address, "GET", target)).status == 429:  # noqa: ASYNC110 - nothing says that a place is free
+                await trio.sleep(0.01)
 
 
 async def test_a_client_reads_facts_and_bytes():

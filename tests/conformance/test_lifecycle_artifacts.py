@@ -210,6 +210,30 @@ async def test_a_background_task_cannot_publish(shelf, autojump_clock):
     assert "A background task cannot publish" in faults[0]
 
 
+@pytest.mark.rule("AR-6")
+async def test_what_is_said_to_be_a_text_has_to_be_one(shelf, autojump_clock):
+    faults: list[str] = []
+    texts: list[dict[str, Any]] = [{"media_type": "text/plain"}, {"kind": "raw"}, {"kind": "diff"}, {}]
+
+    async def draw(ctx: gr.ToolContext) -> None:
+        """Draws."""
+        for more in texts:
+            for data in (b"a" * 9_000 + b"\xff", b"a\0", "é".encode()[:1]):
+                if more or (data[:1] == b"a" and data[1:2] != b"\0"):
+                    with pytest.raises(gr.UsageError, match="is text, and these bytes are not UTF-8") as caught:
+                        await ctx.artifact("a", data, **more)
+                    faults.append(str(caught.value))
+        await ctx.artifact("a.bin", f"{KEY}".encode() + b"\xff", media_type="application/octet-stream")
+
+    helper = agent(call("draw", id="A"), "done", tools=[gr.tool(draw)])
+    async with home(shelf.open(), agents=[helper]) as runtime:
+        run = await runtime.start(helper, "hi")
+        await run.result()
+        (artifact,) = (await run.view()).artifacts
+        assert await run.artifact(artifact) == KEY.encode() + b"\xff"
+    assert len(faults) == 10
+
+
 # --- crashes, forks, prunes ------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ no scripts (`sandbox`). The console fetches the bytes with its token and decides
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 from urllib.parse import quote
 
@@ -23,7 +24,14 @@ ANY: Final = "*/*"
 
 async def artifact(gateway: Gateway, request: Request) -> Response:
     """Serve the bytes of an artifact."""
-    published = await gateway.api.artifact(request.who, request.params["run"], request.params["artifact"])
+    who = request.who
+    gateway.downloads.begin(who)
+    try:
+        published = await gateway.api.artifact(who, request.params["run"], request.params["artifact"])
+    except BaseException:  # the response that would end the download is not made
+        gateway.downloads.end(who)
+        raise
+    end = partial(gateway.downloads.end, who)
     tag = f'"{published.sha256}"'
     headers = [
         ("content-disposition", _download(published.name)),
@@ -33,8 +41,8 @@ async def artifact(gateway: Gateway, request: Request) -> Response:
         ("etag", tag),
     ]
     if request.headers.get("if-none-match") == tag:
-        return Response(status=304, headers=headers)
-    return Response(body=published.data or b"", content_type=_type(published), headers=headers)
+        return Response(status=304, headers=headers, sent=end)
+    return Response(body=published.data or b"", content_type=_type(published), headers=headers, sent=end)
 
 
 def _type(published: gr.Artifact) -> str:

@@ -26,6 +26,7 @@ from .access import OriginPolicy, Principal, TokenTable
 from .api import Api
 from .connections import Closable
 from .descriptors import room, soft_limit
+from .downloads import Downloads
 from .fanout import RunPumps
 from .feed import RunListFeed
 from .http import Route
@@ -57,6 +58,7 @@ class Gateway:
         fanout: The pumps that write events to WebSockets.
         conversations: The open WebSockets.
         open: Number of all connections.
+        downloads: The artifacts that are being sent.
         turned_away: Number of connections that are being refused because there are too many.
         idle: Scopes of the connections that wait for a request, or for data to stream.
         closing: True once no connections are accepted; `stopping` is set at the same time.
@@ -82,6 +84,7 @@ class Gateway:
     crashes: RecentCrashes = attrs.field(factory=RecentCrashes)
     parting: CloseCode = GOING_AWAY
     open: int = 0
+    downloads: Downloads = attrs.field(factory=Downloads)
     turned_away: int = 0
     idle: set[trio.CancelScope] = attrs.field(factory=set)
     _of: Counter[str] = attrs.field(factory=Counter)

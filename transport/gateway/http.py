@@ -97,14 +97,19 @@ class Request:
         return int(text)
 
 
+def nothing() -> None:
+    """Do nothing: most responses hold nothing that has to be given back."""
+
+
 @attrs.frozen(kw_only=True)
 class Response:
-    """A complete response."""
+    """A complete response. `sent`: called once, when it has been sent, or cannot be."""
 
     status: int = 200
     body: bytes = b""
     content_type: str = JSON
     headers: Sequence[tuple[str, str]] = ()
+    sent: Callable[[], None] = attrs.field(default=nothing, eq=False)
 
 
 @attrs.frozen(kw_only=True)

@@ -229,7 +229,10 @@ class HttpConnection:
         origin = head.headers.get("origin")
         allowed = origin if origin in self.gateway.doorway.origins else None
         if isinstance(response, Response):
-            await self._whole(response, origin=allowed)
+            try:
+                await self._whole(response, origin=allowed)
+            finally:
+                response.sent()
             return
         try:
             await self._streamed(response, origin=allowed)

@@ -3,10 +3,11 @@
     python server.py DATABASE PORT TOKEN [LOOKER]
 
 prints the address of the gateway and serves until it is killed. TOKEN is the operator's; LOOKER is the token of
-a person who may only look. Port 0 takes a free one. While a file `orders-are-down` lies beside the database, no run can
-be taken up.
+a person who may only look. Port 0 takes a free one. With CONSOLE_SHOP, a folder, a run works in a copy of it. While a
+file `orders-are-down` lies beside the database, no run can be taken up.
 """
 
+import os
 import struct
 import sys
 import zlib
@@ -200,6 +201,32 @@ class AskFirst(gr.Plugin):
         return gr.Suspend(message="May the program do that?", reason="tool_permission") if asks else None
 
 
+@gr.tool(effect="shell")
+async def shell(command: str) -> str:
+    """Run a command."""
+    return f"ran {command}"
+
+
+def edits(request: gr.ModelRequest) -> Step:
+    """Change two files of the workspace, propose that, and do what the decision says."""
+    newest = request.messages[-1]
+    if newest.role == "user":
+        prices = call("edit_file", path="prices.txt", old="tea 3", new="tea 2")
+        return [prices, call("write_file", path="notes/new.md", content="# New\n\nTea is cheaper.\n")]
+    if newest.content.startswith("proposal "):
+        proposal = newest.content.split(":")[0].removeprefix("proposal ")
+        return call("apply_changes", proposal=proposal, summary="Tea is cheaper, and a note says so.")
+    if newest.content == "Call it tea.md.":
+        return call("write_file", path="notes/tea.md", content="# Tea\n")
+    return f"Done: {newest.content}" if "applied: " in newest.content else call("propose_changes")
+
+
+CODER = gr.Agent(
+    "coder",
+    tools=gr.ext.workspace_tools(),
+    plugins=[gr.ext.Permission()],
+    model=FunctionModel(edits),
+)
 PAYER = gr.Agent(
     "payer",
     description="Pays orders back.",
@@ -211,6 +238,7 @@ PAYER = gr.Agent(
 )
 AGENTS: tuple[gr.Agent[Any], ...] = (
     PAYER,
+    CODER,
     gr.Agent(
         "boss",
         tools=[PAYER.as_tool()],
@@ -219,6 +247,14 @@ AGENTS: tuple[gr.Agent[Any], ...] = (
         ),
     ),
     gr.Agent("coding", tools=[coder], model=ScriptedModel([call("coder", id="p1"), "Tested."]), plugins=[AskFirst()]),
+    gr.Agent(
+        "ruled",
+        tools=[shell],
+        model=ScriptedModel(
+            [call("shell", command=text) for text in ("make test", "make  test", "git push", "make b")] + ["Done."]
+        ),
+        plugins=[gr.ext.Permission()],
+    ),
     gr.Agent("support", tools=[look_up, refund], model=ScriptedModel(SUPPORT, chunk=7)),
     gr.Agent("echo", tools=[count], model=FunctionModel(echo, chunk=5)),
     gr.Agent(
@@ -243,7 +279,13 @@ async def main(database: str, port: int, token: str, looker: str | None) -> None
     """Serve until killed."""
     principals = [Principal(name="looker", token=looker, scopes=frozenset({"follow"}))] if looker else []
     deps = partial(orders, Path(database))
-    async with gr.open_runtime(database, agents=AGENTS, deps=deps) as runtime, trio.open_nursery() as nursery:
+    shop, more = os.environ.get("CONSOLE_SHOP"), dict[str, Any]()
+    if shop is not None:
+        state = Path(database).with_name("state")
+        more["workspaces"] = await gr.ext.open_workspaces([gr.ext.Workspace("shop", Path(shop))], state=state)
+    async with gr.open_runtime(database, agents=AGENTS, deps=deps, **more) as runtime, trio.open_nursery() as nursery:
+        if shop is not None:  # a client cannot choose a workspace
+            await runtime.start(CODER, "Make tea cheaper.", workspace="shop", run_id="in-the-shop", by="operator")
         address = await nursery.start(partial(serve, runtime, port=port, token=token, principals=principals))
         sys.stdout.write(f"{address.url}\n")
         sys.stdout.flush()

@@ -1,6 +1,7 @@
 """Artifacts, differences and proposals in the console: what is shown, what is only saved, and what never runs."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,52 @@ def test_a_phone_shows_the_difference_in_both_themes_and_languages(consoles, the
     console.page.locator(".timeline .artifact-open").first.click()
     expect(console.page.get_by_role("dialog").locator(".diff-file")).to_have_count(6)
     console.no_sideways_scroll()
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Server, Path]]:
+    """A gateway with a run that proposes changes of a real folder."""
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    (folder / "prices.txt").write_text("tea 3\ncake 4\nbread 5\njam 6\n")
+    monkeypatch.setenv("CONSOLE_SHOP", str(folder))
+    server = Server(tmp_path)
+    try:
+        yield server.start(), folder
+    finally:
+        server.kill()
+
+
+def test_a_real_proposal_is_read_and_a_part_of_it_applied(consoles, shop: tuple[Server, Path]):
+    server, folder = shop
+    console = consoles(server).open("in-the-shop")
+    console.stage("needs_approval")
+    card = console.page.locator(".card")
+    expect(card.locator(".diff-file")).to_have_count(2)
+    expect(card.locator(".diff-line.is-added .diff-text").first).to_have_text("# New")
+    expect(card.locator(".diff-line.is-removed .diff-text")).to_have_text("tea 3")
+    assert (folder / "prices.txt").read_text().startswith("tea 3")
+    card.get_by_role("button", name="Some files").click()
+    card.get_by_label("notes/new.md").uncheck()
+    card.get_by_role("button", name="Apply these files").click()
+    console.stage("completed")
+    expect(console.page.locator(".row-proposal .chip")).to_have_text("Applied in part")
+    assert ((folder / "prices.txt").read_text()[:5], (folder / "notes").exists()) == ("tea 2", False)
+
+
+def test_a_real_proposal_is_sent_back_and_comes_again_with_the_change(consoles, shop: tuple[Server, Path]):
+    server, folder = shop
+    console = consoles(server).open("in-the-shop")
+    console.stage("needs_approval")
+    card = console.page.locator(".card:not(.is-settled)")
+    card.get_by_role("button", name="Say what to change").click()
+    card.get_by_label("What should be different?").fill("Call it tea.md.")
+    card.get_by_role("button", name="Send").click()
+    expect(console.page.locator(".row-proposal")).to_have_count(2)
+    expect(card.locator(".diff-file")).to_have_count(3)
+    card.get_by_role("button", name="Apply", exact=True).click()
+    console.stage("completed")
+    assert sorted(one.name for one in (folder / "notes").iterdir()) == ["new.md", "tea.md"]
 
 
 def test_the_evidence_of_a_run_says_who_allowed_what(console: Console):
