@@ -39,7 +39,14 @@ async def _work(place: Path, files: int) -> dict[str, float]:
     apply_at = time.perf_counter()
     if len(result.files) != files:
         raise RuntimeError("the apply lacks files")
-    return {"begin": worktree_at - began, "propose": proposal_at - change_at, "apply": apply_at - proposal_at}
+    await worktree.keep_step("r", 1)
+    kept_at = time.perf_counter()
+    return {
+        "begin": worktree_at - began,
+        "propose": proposal_at - change_at,
+        "apply": apply_at - proposal_at,
+        "step": kept_at - apply_at,
+    }
 
 
 def _case() -> Case:
@@ -58,5 +65,6 @@ BENCHMARK = Benchmark(
         Figure(key="begin", what="a worktree of a new thread", unit="s", digits=2),
         Figure(key="propose", what="snapshot and difference", unit="s", at_most=2, digits=2),
         Figure(key="apply", what="apply to the folder", unit="s", at_most=2, digits=2),
+        Figure(key="step", what="files of a step, kept for forks", unit="s", at_most=2, digits=2),
     ),
 )

@@ -16,8 +16,8 @@ class Surroundings(abc.ABC):
     (`RunInfo.place`), and only processes with that place work on the run. `RunInfo.workspace` is the name of a
     workspace, or a name and a path in it with a slash between: "shop", "shop/packages/web".
 
-    All methods are called in the event loop, for any number of runs concurrently; each must return or await within a
-    few milliseconds.
+    All methods are called in the event loop, for any number of runs concurrently; each must return, or wait without
+    keeping the loop, within a few milliseconds.
     """
 
     @abc.abstractmethod
@@ -40,8 +40,8 @@ class Surroundings(abc.ABC):
     async def prepare(self, info: RunInfo) -> Preparation:
         """Make a run's workspace ready, in the stage preparing.
 
-        Delivery: at least once per run: again if the process ends meanwhile. Never concurrently for one run. Not called
-        for a run that is taken up later: `of` has to do without.
+        Delivery: at least once per run: again if the process ends meanwhile. A process that has lost the run, and does
+        not know it yet, may still be in it. Not called for a run that is taken up later: `of` has to do without.
 
         Cancellation: a cancel or the deadline of the run; ends within 5 s.
 

@@ -26,6 +26,7 @@ from .programs import SESSION
 _REFUSED: Final = {
     "model": "the backend answers",
     "tools": "the program has its own tools",
+    "toolsets": "the program has its own tools",
     "handoffs": "a program hands no run over; let another agent hand over to this one",
     "tool_choice": "the driver chooses",
     "tool_use": "the driver answers after a tool",

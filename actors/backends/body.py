@@ -8,7 +8,7 @@ people, so the reader goes on meanwhile. One task writes. The clocks are a task,
   stopped, and the verdict says why.
 - The body is cancelled: the program is stopped.
 
-To stop a program, its open questions are denied and it is asked to stop by its protocol; then come the signals of
+To stop a program, it is asked to stop by its protocol, and its open questions are denied; then come the signals of
 `ProgramProcess.stop`. What the program says meanwhile is read, and none of it is reported.
 """
 
@@ -164,8 +164,9 @@ class Conversation:
     async def _read(self, nursery: trio.Nursery) -> None:
         while data := await self._program.receive():
             self._has_spoken = True
-            for item in self._dialect.feed(data):
-                await self._take(item, nursery)
+            with self._clocks.waiting():  # a report may wait for the store, which is no silence of the program
+                for item in self._dialect.feed(data):
+                    await self._take(item, nursery)
         for item in self._dialect.end():
             await self._take(item, nursery)
 

@@ -51,7 +51,7 @@ class ProgramClocks:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Stop the clocks while a question of the program is open."""
+        """Stop the clocks while a question of the program is open, or this side is not ready to listen."""
         if not self._waiting:
             self._waits_since, self._all_answered = trio.current_time(), trio.Event()
         self._waiting += 1

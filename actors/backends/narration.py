@@ -1,7 +1,7 @@
 """What a program says and does, as reports of the body to its run.
 
 Theory of operation. A complete message is held back until something follows it: the last one is the result of the call,
-and would be told twice. Numbers are limited here, for a program may write what it likes.
+and would be told twice. All counts and lengths are limited here, because a program may write what it likes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias, assert_never
 
 from ..contract.codec import shortened
+from ..contract.envelope import timestamp
 from ..contract.messages import Usage
 from ..tools.context import ToolContext
 from .clocks import Which
@@ -25,9 +26,15 @@ FAULTS_LIMIT: Final = 25
 """Most lines of one prompt that are reported as unparsed; the verdict counts more of them as another format."""
 NOTICES_LIMIT: Final = 200
 """Most notices of one prompt."""
-PLAN_LIMIT: Final = 100
-"""Most entries of a plan, each with at most `TEXT_LIMIT` characters."""
+PLAN_LIMIT: Final = 50
+"""Most entries of a plan: the fields of a note have a limit in bytes, and JSON takes up to six for a character."""
+ENTRY_LIMIT: Final = 150
+"""Most characters of an entry."""
 TEXT_LIMIT: Final = 300
+"""Most characters of a sample or a reason."""
+PATH_LIMIT: Final = 1_000
+NOTICE_LIMIT: Final = 2_000
+_STATUS_LIMIT: Final = 30
 
 
 class Narration:
@@ -89,18 +96,19 @@ class Narration:
             case FileRead(path=path):
                 self._reads += 1
                 if self._reads <= READS_LIMIT:
-                    read_at = datetime.now(UTC).isoformat()
-                    await self._ctx.reports.note("run.file.read", path=inner_path(path, self._folder), read_at=read_at)
+                    read_at = timestamp(datetime.now(UTC))
+                    shown_path = shortened(inner_path(path, self._folder), PATH_LIMIT)
+                    await self._ctx.reports.note("run.file.read", path=shown_path, read_at=read_at)
             case Plan(entries=entries):
                 rows = [
-                    {"text": shortened(text, TEXT_LIMIT), "status": shortened(status, TEXT_LIMIT)}
+                    {"text": shortened(text, ENTRY_LIMIT), "status": shortened(status, _STATUS_LIMIT)}
                     for text, status in entries[:PLAN_LIMIT]
                 ]
                 await self._ctx.reports.note("run.plan.changed", entries=rows)
             case Notice(kind=kind, text=text):
                 self._notices += 1
                 if self._notices <= NOTICES_LIMIT:
-                    await self._ctx.output(f"[{self._name}: {kind}] {text}\n")
+                    await self._ctx.output(f"[{self._name}: {kind}] {shortened(text, NOTICE_LIMIT)}\n")
             case Unparsed(line=line, rule=rule, sample=sample):
                 self._faults += 1
                 if self._faults <= FAULTS_LIMIT:

@@ -7,7 +7,7 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -16,6 +16,7 @@ import attrs
 import trio
 
 from ..contract.codec import shortened
+from ..contract.failures import FAILURES
 from ..contract.preparation import Preparation
 from ..contract.secrets.hidden_values import hides_key
 from ..errors import AgentDefinitionError, PreparationError, ToolError
@@ -46,6 +47,11 @@ CUT_OFF: Final = (
     " first, then do what is still to be done:\n\n"
 )
 """Begins the prompt of a repeated call."""
+NO_FOLDER: Final = (
+    "there is no folder to work in; start the run with workspace=, or give the program a folder= that exists"
+)
+_NOWHERE: Final = Path("/nonexistent")
+_RUNNERS: Final = frozenset(("npx", "bunx", "pnpx", "uvx"))
 _SCHEMA: Final = {
     "type": "object",
     "properties": {"prompt": {"type": "string"}, "instructions": {"type": "string"}},
@@ -57,6 +63,14 @@ _SCHEMA: Final = {
 def words_of(value: Iterable[str]) -> tuple[str, ...]:
     """Return words; a text is one word."""
     return (value,) if isinstance(value, str) else tuple(value)
+
+
+def own_words(command: Sequence[str]) -> Sequence[str]:
+    """Return the words of a command that its program reads: not the options of a runner, as in `npx -y PACKAGE`."""
+    words = command[1:]
+    if Path(command[0]).name not in _RUNNERS:
+        return words
+    return words[next((at for at, word in enumerate(words) if not word.startswith("-")), len(words)) :]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -108,7 +122,7 @@ class Program(Backend):
         words = (*self.command, *self.args)
         if not self.command or not all(isinstance(word, str) and word and "\0" not in word for word in words):
             raise self._fault(f"command={self.command!r:.200}, args={self.args!r:.200}: give words, none of them empty")
-        switch = self.switches.fault((*self.command[1:], *self.args))
+        switch = self.switches.fault((*own_words(self.command), *self.args))
         if switch is not None:
             raise self._fault(
                 f"args with {switch!r:.100}: this argument decides what the program asks or speaks, or switches its"
@@ -166,7 +180,8 @@ class Program(Backend):
         Raises:
             PreparationError: it cannot, with the way out.
         """
-        self._folder_of(ctx.workspace)
+        if not self._folder_of(ctx.workspace).is_dir():
+            raise PreparationError("workspace_outside_allowlist", f"{self.name}: {NO_FOLDER}")
         variables = environment(self.pass_env, **self.env)
         path = await trio.to_thread.run_sync(partial(shutil.which, self.command[0], path=variables.get("PATH")))
         if path is None:
@@ -201,18 +216,15 @@ class Program(Backend):
     def _folder_of(self, workspace: object) -> Path:
         if isinstance(workspace, Worktree):
             return workspace.path
-        if self.folder is None or not self.folder.is_dir():
-            what = (
-                "start the run with workspace=" if self.folder is None else f"there is no folder {self.folder.name!r}"
-            )
-            raise PreparationError("workspace_outside_allowlist", f"{self.name} has no folder to work in: {what}")
-        return self.folder
+        return self.folder or _NOWHERE
 
     # --- the work ----------------------------------------------------------------------------------------------------
 
     async def _body(self, ctx: ToolContext[Any], arguments: dict[str, Any]) -> dict[str, Any]:
         worktree = ctx.workspace if isinstance(ctx.workspace, Worktree) else None
         folder, memo, newest = self._folder_of(worktree), ctx.memo or {}, ctx.state[SESSION]
+        if not folder.is_dir():
+            raise ToolError(f"{self.name}: {NO_FOLDER}", run_code="workspace_outside_allowlist")
         if memo:
             await self._end_former(memo)
         if worktree is not None:
@@ -221,7 +233,7 @@ class Program(Backend):
         prompt = Prompt(
             text=text,
             folder=str(folder),
-            instructions=await self._instructions(worktree, folder, arguments.get("instructions", "")),
+            instructions=await self._instructions(ctx, folder, arguments.get("instructions", "")),
             session=self._session(newest, memo, str(folder)),
             recap=_recap(newest),
             model=self.model,
@@ -266,15 +278,18 @@ class Program(Backend):
         is_ours = newest.get("name") == self.name and newest.get("folder") == folder
         return (newest["session"] or None) if is_ours else None
 
-    async def _instructions(self, worktree: Worktree | None, folder: Path, instructions: str) -> str:
+    async def _instructions(self, ctx: ToolContext[Any], folder: Path, instructions: str) -> str:
         texts = [instructions] if instructions else []
         for name in self.reads:
             try:
-                if worktree is not None:
-                    data = await worktree.files.read(name, most=INSTRUCTIONS_LIMIT)
+                if isinstance(ctx.workspace, Worktree):
+                    data = await ctx.workspace.files.read(name, most=INSTRUCTIONS_LIMIT)
                 else:
-                    data = (await trio.to_thread.run_sync(folder.joinpath(name).read_bytes))[:INSTRUCTIONS_LIMIT]
-            except (OSError, OutsideWorkspace, WorkspaceTooLarge):
+                    data = await trio.to_thread.run_sync(_read_file, folder / name)
+            except (OSError, OutsideWorkspace):
+                continue
+            except WorkspaceTooLarge as error:
+                await ctx.output(f"[{self.name}: warning] {error}; the program is not told what it says\n")
                 continue
             texts.append(f"From {name} in the folder:\n\n{data.decode(errors='replace')}")
         return "\n\n".join(texts)
@@ -283,6 +298,22 @@ class Program(Backend):
         variables = environment(self.pass_env, **self.env)
         program = shutil.which(argv[0], path=variables.get("PATH")) or argv[0]
         return ProgramCommand(argv=(program, *argv[1:]), folder=folder, environment=variables)
+
+
+def _read_file(path: Path) -> bytes:
+    """Return a file of instructions.
+
+    Raises:
+        OSError: there is no such file.
+        WorkspaceTooLarge: it is too large.
+    """
+    if not path.is_file():  # a pipe would never end
+        raise FileNotFoundError(path.name)
+    with path.open("rb") as file:
+        data = file.read(INSTRUCTIONS_LIMIT + 1)
+    if len(data) > INSTRUCTIONS_LIMIT:
+        raise WorkspaceTooLarge(f"{path.name} has more than {INSTRUCTIONS_LIMIT:,} bytes")
+    return data
 
 
 def _recap(newest: Mapping[str, str]) -> str:
@@ -297,6 +328,6 @@ def _text(verdict: ProgramVerdict) -> str:
         case "completed":
             return verdict.text
         case "failed":
-            raise ToolError(verdict.detail, run_code=verdict.code)
+            raise ToolError(verdict.detail, run_code=verdict.code if verdict.code in FAILURES else "runtime_failed")
         case "cancelled":
             raise ToolError("the program has stopped its work by itself", run_code="runtime_failed")

@@ -99,7 +99,8 @@ class Permission(Plugin):
     async def tool_gate(self, ctx: GateContext[Any]) -> Verdict | None:
         """Judge the call."""
         judgement = self.explain(ctx.call, workspace=ctx.workspace)
-        if judgement.may_remember:
+        approved = ctx.decision is not None and ctx.decision.action == "resume"
+        if judgement.may_remember and not approved:
             holders = [Holder(scope="run", name=ctx.run_id), Holder(scope="thread", name=ctx.thread_id)]
             if isinstance(ctx.workspace, Worktree):
                 holders.append(Holder(scope="workspace", name=ctx.workspace.name))
@@ -111,7 +112,6 @@ class Permission(Plugin):
             case "deny":
                 return Deny(_refusal(judgement))
             case "ask":
-                approved = ctx.decision is not None and ctx.decision.action == "resume"
                 return Allow() if approved else _question(judgement, ctx.call)
 
 

@@ -16,7 +16,7 @@ from ..contract.casing import camel
 from ..contract.codec import normalise
 from ..contract.messages import Usage
 from ..contract.plain import JSONObject
-from ..contract.sizes import VALUE_LIMIT, too_large
+from ..contract.sizes import VALUE_LIMIT, measured, too_large
 from ..contract.work_events import NOTES
 from ..engine.body_inputs import (
     BodyNoted,
@@ -122,12 +122,11 @@ class BodyReports:
         Raises:
             ToolError: the memo has no form in JSON, or more than 16 KiB, or the report is refused.
         """
+        _check_size(measured(memo, MEMO_LIMIT), MEMO_LIMIT, "save(...): the memo has")
         data, why = normalise(memo)
         if why is not None:
             raise ToolError(f"save(...): the memo cannot be stored ({why}); give plain JSON data")
-        size = len(msgspec.json.encode(data))
-        if size > MEMO_LIMIT:
-            raise ToolError(f"save(...): the memo has {size:,} bytes, and at most {MEMO_LIMIT:,} are kept; give ids")
+        _check_size(len(msgspec.json.encode(data)), MEMO_LIMIT, "save(...): the memo has")
         await self._ask(BodySaved(call_id=self._call_id, attempt=self._attempt, memo=data))
 
     async def _ask(self, report: BodyReport) -> None:
@@ -174,13 +173,23 @@ def note_payload(kind: str, fields: dict[str, object]) -> JSONObject:
     for name in fields:
         if name not in names:
             raise ToolError(f"note({kind!r}): {name!r:.100} is no field of it; the fields are {', '.join(names)}")
+    has = f"note({kind!r}): its fields have"
+    _check_size(measured(fields, NOTE_LIMIT), NOTE_LIMIT, has)
     try:
         data = object_of({camel(name): value for name, value in fields.items()}, "the fields")
         own = {"callId": ""} if "call_id" in payload_class.__struct_fields__ else {}
         msgspec.convert({**data, **own}, payload_class)
     except (InvalidValue, msgspec.ValidationError) as error:
         raise ToolError(f"note({kind!r}): {error}") from None
-    size = len(msgspec.json.encode(data))
-    if size > NOTE_LIMIT:
-        raise ToolError(f"note({kind!r}): its fields have {size:,} bytes, and at most {NOTE_LIMIT:,} are kept")
+    _check_size(len(msgspec.json.encode(data)), NOTE_LIMIT, has)
     return data
+
+
+def _check_size(size: int, limit: int, has: str) -> None:
+    """Refuse a value of at least `size` bytes that is too large: before it is copied, as far as its size is known.
+
+    Raises:
+        ToolError: it exceeds the limit.
+    """
+    if size > limit:
+        raise ToolError(f"{has} {size:,} bytes or more, and at most {limit:,} are kept; give ids, and publish data")

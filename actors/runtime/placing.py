@@ -20,6 +20,7 @@ from ..errors import UsageError, WorkspaceRefused
 from ..services.agents import Agents
 from .reader import RunReader
 from .shared.agent_elsewhere import AgentsElsewhere
+from .thread_access import MayJoin
 
 LONGEST: Final = 256
 """Characters of the name of a workspace, and of a place."""
@@ -64,12 +65,15 @@ class Placing:
     _reader: RunReader
     _elsewhere: AgentsElsewhere
 
-    async def place(self, workspace: str | None, *, thread_id: str | None, run_id: str | None) -> str | None:
+    async def place(
+        self, workspace: str | None, *, thread_id: str | None, may_join: MayJoin | None, run_id: str | None
+    ) -> str | None:
         """Return the place of a new run; None for a run without a workspace, or where no process has workspaces.
 
         Args:
             workspace: as in `start`.
             thread_id: the thread that the run joins.
+            may_join: as in `start`: nothing is said about a thread that the caller may not join.
             run_id: its id, if the caller gave one: a repeated start is not refused.
 
         Raises:
@@ -82,7 +86,7 @@ class Placing:
         if surroundings is None and not others:
             return None
         places = [*([] if own is None else [own]), *others.get(name, ())]
-        bound = None if thread_id is None or not places else await self._of_thread(thread_id, name)
+        bound = None if thread_id is None or not places else await self._of_thread(thread_id, may_join, name)
         if not places or (bound is not None and bound not in places):
             existing = None if run_id is None else await self._reader.outline(run_id)
             if existing is None:
@@ -93,10 +97,12 @@ class Placing:
             raise WorkspaceRefused("workspace_outside_allowlist", fault)
         return bound or places[0]
 
-    async def _of_thread(self, thread_id: str, name: str) -> str | None:
+    async def _of_thread(self, thread_id: str, may_join: MayJoin | None, name: str) -> str | None:
         page = await self._reader.page(RunQuery(thread_id=thread_id, limit=1))
         newest = page.runs[0].info if page.runs else None
-        return newest.place if newest is not None and newest.workspace and name_of(newest.workspace) == name else None
+        if newest is None or newest.workspace is None or name_of(newest.workspace) != name:
+            return None
+        return newest.place if may_join is None or may_join(newest) else None
 
     @staticmethod
     def _offline(workspace: str, names: list[str], is_bound: bool) -> WorkspaceRefused:

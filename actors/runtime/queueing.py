@@ -62,13 +62,13 @@ class Queueing:
         put(self, "background", self.background is True or needs is not None)
 
     def check_deps(self, deps: object, *, here: bool) -> None:
-        """Check that a run of a queue, or of an agent that is not `here`, has no separate deps.
+        """Check that a run of a queue, or one that cannot work `here`, has no separate deps.
 
         Raises:
             UsageError: it has.
         """
         if deps is not None and (self.background or not here):
-            run = "a run that waits in a queue" if self.background else "a run of an agent that other processes have"
+            run = "a run that waits in a queue" if self.background else "a run that only other processes can work on"
             way = "give open_runtime(deps=provider), a function of a RunInfo that makes them"
             raise UsageError(f"deps= does not go with {run}, for they exist in this process only; {way}")
 

@@ -197,9 +197,10 @@ class Runtime:
         if values.get("run_id") is None:
             values["run_id"] = f"run_{random_ids.token_hex(8)}"
         birth = StartRequest(agent=agent_or_spec, text=text, has_deps=deps is not None, queueing=queueing, **values)
-        workspace, given_id = birth.workspace, options.get("run_id")
         with parts.services.signals.looking():
-            place = await parts.placing.place(workspace, thread_id=birth.thread_id, run_id=given_id)
+            place = await parts.placing.place(
+                birth.workspace, thread_id=birth.thread_id, may_join=may_join, run_id=options.get("run_id")
+            )
         new = new_run(birth, self.clock.now(), parts.services.redactor, place=place)
         here = self._worker(agent_or_spec, new.info)
         queueing.check_deps(deps, here=here is not None)

@@ -171,8 +171,12 @@ async def locked(path: Path, *, patience: float = PATIENCE) -> AsyncIterator[Non
 
     Raises:
         WorkspaceBusy: another one holds it for longer than `patience` seconds.
+        WorkspaceError: the state folder is gone, or cannot be written.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise WorkspaceError(f"the state folder of the workspaces cannot be used: {error.strerror}") from error
     try:
         with trio.move_on_after(patience) as scope:
             while not _try_lock(descriptor):  # noqa: ASYNC110 - a lock of other processes sets no event here

@@ -39,6 +39,7 @@ class Book:
     outcomes: list[Any] = attrs.field(factory=list)
     faults: list[str] = attrs.field(factory=list)
     judged: set[str] = attrs.field(factory=set)
+    memos: dict[str, list[Any]] = attrs.field(factory=dict)
 
     def copied(self) -> "Book":
         """As it is now; of the bodies, none is running any more."""
@@ -51,6 +52,7 @@ class Book:
             outcomes=list(self.outcomes),
             faults=list(self.faults),
             judged=set(self.judged),
+            memos={key: list(memos) for key, memos in self.memos.items()},
         )
 
     def show(self, sequence: int, frame: bytes) -> None:
@@ -65,6 +67,20 @@ class Book:
         self.cursor = event.sequence
         if event.type in TERMINAL and self.running:
             self.faults.append(f"{sorted(self.running)} were still running when {event.type} was seen")
+
+    async def keep(self, ctx: gr.ToolContext[Any], memo: Any) -> None:
+        """A body keeps a memo: the next attempt finds that one, or one that a body has begun to keep since."""
+        memos = self.memos[ctx.idempotency_key]
+        memos.append(memo)
+        await ctx.save(memo)
+        if memo in memos:  # else another process has kept a newer one
+            del memos[: memos.index(memo)]
+
+    def recall(self, ctx: gr.ToolContext[Any]) -> None:
+        """A body begins, and finds what an earlier attempt has kept."""
+        memos = self.memos.setdefault(ctx.idempotency_key, [None])
+        if ctx.memo not in memos:
+            self.faults.append(f"attempt {ctx.attempt} of {ctx.call_id} found {ctx.memo}, but kept is {memos}")
 
     @contextmanager
     def body(self, ctx: gr.ToolContext[Any]) -> Iterator[None]:
@@ -133,6 +149,23 @@ async def _act(ctx: gr.ToolContext[Book], tool: str) -> None:
         ctx.end_nested(answer.call_id, "done")
 
 
+@gr.tool(grace=1.0)
+async def teller(ctx: gr.ToolContext[Book], story: str) -> str:
+    """Lets a program work that says, notes and keeps things."""
+    with ctx.deps.body(ctx):
+        ctx.deps.recall(ctx)
+        for number in range(2):
+            await ctx.reports.say(f"{story} ", reasoning="hm")
+            await trio.sleep(0.1)
+            await ctx.reports.complete(f"{story} {number}")
+            await ctx.deps.keep(ctx, {"attempt": ctx.attempt, "number": number})
+            await ctx.reports.note("run.plan.changed", entries=[{"text": story, "status": str(number)}])
+        await ctx.reports.say("and ...")
+        await trio.sleep(0.1)
+        ctx.spend(gr.Usage(requests=1, input=7))
+        return "told"
+
+
 class AskFirst(gr.Plugin):
     """A person allows what a program does."""
 
@@ -168,6 +201,13 @@ def coding(execution: Any) -> gr.Agent:
     steps = ([call("coder", task="it", id="coder"), call("look", where="here", id="look")], "done")
     model = ScriptedModel(steps, chunk=8)
     return gr.Agent("support", tools=[coder, look], model=model, execution=execution, plugins=[AskFirst()])
+
+
+def telling(execution: Any) -> gr.Agent:
+    """An agent whose body reports, for sweeps."""
+    steps = ([call("teller", story="once", id="teller"), call("look", where="here", id="look")], "done")
+    model = ScriptedModel(steps, chunk=8)
+    return gr.Agent("support", tools=[teller, look], model=model, execution=execution)
 
 
 async def warm_up(ctx: gr.PreparationContext[Any]) -> gr.Preparation:

@@ -31,7 +31,7 @@ from greenroom.actors.stores.memory._tables import MemoryTables
 from greenroom.supervision import chaos, open_collapsing_nursery
 from greenroom.supervision.exits import leaves
 
-from .stage import RUN, Book, WatchedMemory, World, broken, coding, preparing
+from .stage import RUN, Book, WatchedMemory, World, broken, coding, preparing, telling
 
 FULL = os.environ.get("GREENROOM_CHAOS") == "full"
 SEEDS = (1, 2) if FULL else (1,)
@@ -267,11 +267,17 @@ def test_the_owner_is_struck_at_every_step_and_another_process_finishes_the_run(
         show(f"{request.node.name} unknown={unknown}", report)
 
 
+@pytest.mark.parametrize("make_agent", [coding, telling])
 @pytest.mark.parametrize("options", [STRIKES[1], STRIKES[4], STRIKES[5]])
-def test_the_owner_of_nested_calls_is_struck_at_every_step_and_none_takes_effect_twice(options, sample, request):
-    """The program of a process that hangs goes on; what it asks is withdrawn once another process works on the run."""
+def test_the_owner_of_a_program_is_struck_at_every_step_and_nothing_takes_effect_twice(
+    options, make_agent, sample, request
+):
+    """The program of a process that hangs goes on; what it asks is withdrawn once another process works on the run.
+
+    What it has kept is found by the next attempt, and nothing that it reports late is kept.
+    """
     report = chaos.sweep_cancel(
-        lambda: Processes(None, make_agent=coding, unknown="resume", **options),
+        lambda: Processes(None, make_agent=make_agent, unknown="resume", **options),
         until_it_has_ended,
         promises,
         get_scope=Processes.die,
@@ -339,6 +345,9 @@ WRITES = [
     pytest.param({"strike": "kill", "make_agent": preparing}, id="is killed while it prepares"),
     pytest.param({"strike": "freeze", "pause": TAKEN, "make_agent": preparing}, id="comes back while it prepares"),
     pytest.param({"strike": "freeze", "make_agent": coding, "posts": True}, id="posts about nested calls and hangs"),
+    pytest.param({"strike": "kill", "make_agent": telling}, id="is killed with reports"),
+    pytest.param({"strike": "freeze", "pause": TAKEN, "make_agent": telling}, id="comes back with reports"),
+    pytest.param({"lost": "answer", "make_agent": telling}, id="gets no answer about reports"),
 ]
 
 

@@ -40,6 +40,11 @@ async def note(ctx: gr.ToolContext) -> str:
     return (await ctx.artifact("note.md", "# Note", media_type="text/markdown")).artifact_id
 
 
+@gr.tool(effect="shell")
+async def shell(command: str) -> str:
+    return f"ran {command}"
+
+
 @gr.tool
 async def stuck() -> str:
     await trio.sleep_forever()
@@ -55,6 +60,7 @@ def agents():
     return [
         agent(*steps, key="clerk", tools=[refund, count, note], description="Pays back."),
         agent("done", key="quick"),
+        agent(call("shell", command="ls"), "ok", key="coder", tools=[shell], plugins=[gr.ext.Permission()]),
         agent(call("stuck", id="c1"), key="stuck", tools=[stuck]),
     ]
 
@@ -123,6 +129,20 @@ async def play_runs(play, runtime):
     await (await runtime.get("forked")).cancel()
 
 
+async def play_rules(play, runtime):
+    """A rule that a person makes, lists and revokes."""
+    assert (await play("GET", "/v1/rules")).json() == {"rules": [], "cursor": None}
+    run = await runtime.start("coder", "go")
+    await run.wait()
+    (ticket,) = (await play("GET", f"/v1/runs/{run.id}")).json()["tickets"]
+    decide = {"type": "decide", "target": ticket["ticketId"], "action": "approve"}
+    decide |= {"remember": {"scope": "run", "form": "argv"}}
+    assert (await play("POST", f"/v1/runs/{run.id}/commands", body=decide)).status == 202
+    (rule,) = (await play("GET", f"/v1/rules?run={run.id}&limit=5")).json()["rules"]
+    assert (await play("POST", f"/v1/rules/{rule['ruleId']}/revoke")).json()["revokedBy"] == "operator"
+    assert (await play("POST", "/v1/rules/none/revoke")).status == 404
+
+
 async def play_front_ends(play, runtime):
     """The chat protocols; what is in their streams is judged elsewhere."""
     body = {"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "hi"}]}
@@ -185,6 +205,7 @@ async def test_every_route_answers_as_the_document_says(tmp_path):
             for name in re.findall(r'="/?(console/[\w.]+)"', page):
                 assert (await play("GET", f"/{name}", token=None)).status == 200
             await play_runs(play, runtime)
+            await play_rules(play, runtime)
             await play_front_ends(play, runtime)
             await play_refusals(play)
             documented = {

@@ -140,6 +140,31 @@ async def test_people_see_and_revoke_the_rules_of_the_runs_that_they_see() -> No
         assert (reply.status, reply.json()["error"]["code"]) == (404, "unknown_rule")
 
 
+async def test_nobody_makes_a_rule_for_runs_that_they_may_not_see() -> None:
+    async with (
+        gr.open_runtime(agents=[coder()]) as runtime,
+        gateway(runtime, principals=PEOPLE) as address,
+        connect(address.url, token=ANN) as ann,
+        connect(address.url, token=TOKEN) as operator,
+    ):
+        await (await runtime.start("coder", "go", run_id="b", thread_id="t", by="bob")).cancel()
+        run = await runtime.start("coder", "go", run_id="a", thread_id="t", by="ann")
+        approval = (await asked(run)).approve()
+        for scope, words in [("workspace", "are not open to you; use"), ("thread", "is not open to you")]:
+            always: Any = gr.ext.Always(scope=scope)
+            result = await ann.decide("a", approval, remember=always)
+            assert (result.status, result.code) == ("rejected", "not_allowed")
+            assert words in str(result.detail)
+        result = await operator.decide("a", approval, remember=gr.ext.Always(scope="workspace"))
+        assert "works in no workspace" in str(result.detail)
+        assert await runtime.rules() == []
+        assert (await ann.decide("a", approval, remember=gr.ext.Always(scope="run"))).ok
+        assert [rule.by for rule in await runtime.rules()] == ["ann"]
+        wrong: Any = {"scope": "run"}
+        with pytest.raises(gr.UsageError, match=r"give gr\.ext\.Always"):
+            await ann.decide("a", approval, remember=wrong)
+
+
 async def test_pages_of_rules_are_complete_and_refuse_what_is_no_cursor() -> None:
     async with gr.open_runtime(agents=[coder("make a")]) as runtime, gateway(runtime) as address:
         for number in range(5):

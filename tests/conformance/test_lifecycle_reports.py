@@ -167,7 +167,8 @@ async def test_no_event_has_the_memo(play, autojump_clock):
 @pytest.mark.parametrize(
     ("memo", "text"),
     [
-        ("x" * (MEMO_LIMIT - 1), f"the memo has {MEMO_LIMIT + 1:,} bytes, and at most {MEMO_LIMIT:,} are kept"),
+        ("x" * (MEMO_LIMIT - 1), f"the memo has {MEMO_LIMIT + 1:,} bytes or more, and at most {MEMO_LIMIT:,} are kept"),
+        ([0] * 10_000_000, f"the memo has 10,000,000 bytes or more, and at most {MEMO_LIMIT:,} are kept"),
         (object(), "give plain JSON data"),
     ],
 )

@@ -234,6 +234,8 @@ async def test_a_thread_stays_at_its_place(autojump_clock):
         with pytest.raises(gr.WorkspaceRefused, match="at a place that no live process has") as no:
             await b.start("helper", "hi", run_id="r9", thread_id="t", workspace="shop")
         assert no.value.code == "target_offline"
+        with pytest.raises(gr.ThreadForbidden):
+            await b.start("helper", "hi", thread_id="t", workspace="shop", may_join=lambda info: False)
         again = await b.start("helper", "hi", run_id="r2", thread_id="t", workspace="shop")
         assert (await again.result()).output == "done"  # the same start again returns its run
 

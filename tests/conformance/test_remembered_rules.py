@@ -348,6 +348,29 @@ async def test_a_rule_that_one_process_makes_counts_in_all(autojump_clock):
         assert (await asked(run)).arguments == {"command": "make a"}
 
 
+async def test_of_two_processes_that_decide_one_makes_its_rule(autojump_clock):
+    async with cluster() as shared:
+        here, edge = await shared.open(coder("make a")), await shared.open()
+        for number in range(4):
+            run = await here.start("coder", "go", thread_id=f"t{number}")
+            ticket = await asked(run)
+            results: dict[str, gr.CommandResult] = {}
+
+            async def decide(
+                process: gr.Runtime, by: str, run: Any = run, ticket: Any = ticket, to: Any = results
+            ) -> None:
+                address = await process.get(run.id)
+                to[by] = await address.decide(ticket.approve(by=by), remember=Always())
+
+            async with trio.open_nursery() as nursery:
+                for by, process in [("ada", here), ("bob", edge)][:: -1 if number % 2 else 1]:
+                    nursery.start_soon(decide, process, by)
+            (winner,) = [by for by, result in results.items() if result.ok]
+            assert sorted(str(result.code) for result in results.values()) == ["None", "already_decided"]
+            assert [rule.by for rule in await edge.rules(run.id)] == [winner]
+            await run.result()
+
+
 async def test_an_answer_at_the_parent_counts_for_the_run_that_asks(shelf, autojump_clock):
     below = coder("make a", "make a", "make b", key="below")
     boss = agent(call("below", input="go"), "done", key="boss", tools=[below.as_tool()])

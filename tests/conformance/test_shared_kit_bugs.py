@@ -621,6 +621,13 @@ class ForgetsCreations(Forgetful):
     kinds = ("CreateRequest",)
 
 
+@planted("a_set_whose_answer_is_lost_is_written_once")
+class ForgetsSets(Forgetful):
+    """A set of values that was written is refused."""
+
+    kinds = ("SetValuesRequest",)
+
+
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
@@ -639,6 +646,19 @@ class ReadsOldPages(MemoryStore):
 
     async def events(self, run_id: str, **page: Any) -> Sequence[bytes]:
         return (await super().events(run_id, **page))[: self._events]
+
+
+@planted("each_process_reads_the_values_of_the_others")
+class KeepsValuesToItself(MemoryStore):
+    """A process reads only the values that it has written itself."""
+
+    async def set_values(self, writes: Sequence[Any]) -> bool:
+        self.__dict__.setdefault("own_names", set()).update((space, name) for space, name, *_ in writes)
+        return await super().set_values(writes)
+
+    async def values(self, space: str, **page: Any) -> Sequence[Any]:
+        own_names = self.__dict__.get("own_names", set())
+        return [value for value in await super().values(space, **page) if (space, value.name) in own_names]
 
 
 @pytest.mark.parametrize(("bug", "name"), BUGS, ids=lambda value: getattr(value, "__name__", ""))

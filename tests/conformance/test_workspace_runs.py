@@ -49,8 +49,11 @@ def edit_and_apply(request: Any) -> Any:
     return "done" if newest.content.startswith("applied") else call("propose_changes")
 
 
-async def test_an_agent_works_in_a_copy_and_a_person_lets_the_changes_in(shop: Shop, store: Any) -> None:
-    agent = coder(FunctionModel(edit_and_apply))
+@pytest.mark.parametrize("execution", ["sequential", "parallel_batch_approval", "parallel_streaming"])
+async def test_an_agent_works_in_a_copy_and_a_person_lets_the_changes_in(
+    shop: Shop, store: Any, execution: str
+) -> None:
+    agent = coder(FunctionModel(edit_and_apply), execution=execution)
     async with gr.open_runtime(store, agents=[agent], workspaces=await shop.open()) as runtime:
         run = await runtime.start(agent, "count", workspace="shop")
         (ticket,) = (await run.wait()).tickets
@@ -622,3 +625,41 @@ async def test_the_event_of_a_large_proposal_names_its_first_files_and_counts_al
     assert [one["path"] for one in difference["leftOut"]] == [".env", r"a\tb"]
     assert len(applied["files"]) < 200
     assert len(shop.contents()) == 1_501
+
+
+async def test_what_a_person_always_allows_in_a_workspace_holds_for_the_next_thread_there(
+    shop: Shop, store: Any
+) -> None:
+    agent = coder(scripted(*[step for _ in range(3) for step in (call("shell", command="cat a.txt"), "done")]))
+    (shop.place / "other").mkdir()
+    workspaces = await gr.ext.open_workspaces(
+        [gr.ext.Workspace("shop", shop.folder), gr.ext.Workspace("other", shop.place / "other")], state=shop.state
+    )
+    async with gr.open_runtime(store, agents=[agent], workspaces=workspaces) as runtime:
+        run = await runtime.start(agent, "go", workspace="shop")
+        ticket = await asked(run)
+        always = gr.ext.Always(scope="workspace", form="argv")
+        assert (await run.decide(ticket.approve(by="ada"), remember=always)).status == "accepted"
+        await run.result()
+        await (await runtime.start(agent, "go", workspace="shop")).result()
+        assert isinstance(await (await runtime.start(agent, "go", workspace="other")).wait(), gr.Waiting)
+
+
+async def test_a_run_that_is_cancelled_while_its_worktree_is_made_leaves_the_thread_usable(
+    shop: Shop, store: Any
+) -> None:
+    for number in range(300):
+        shop.write(f"d{number % 7}/f{number}", f"{number}\n")
+    agent = coder(FunctionModel(edit_and_apply))
+    async with gr.open_runtime(store, agents=[agent], workspaces=await shop.open()) as runtime:
+        first = await runtime.start(agent, "count", workspace="shop", thread_id="t")
+        async with first.events() as events:
+            async for event in events:
+                if event.type == "run.preparing":
+                    await first.cancel(by="ada")
+        assert isinstance(await first.wait(), gr.Cancelled)
+        run = await runtime.start(agent, "count", workspace="shop", thread_id="t")
+        await run.decide((await asked(run)).approve(by="ada"))
+        assert (await run.result()).output == "done"
+    assert shop.read("a.txt") == "one\n2\n"
+    assert len(shop.contents()) == 301

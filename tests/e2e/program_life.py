@@ -25,10 +25,16 @@ def place_of(name: str) -> Any:
     return PostgresStore(name, **LEASE) if "://" in name else name
 
 
+class Keeper(gr.backends.Acp):
+    """A program that can continue a session whose first prompt is not finished, as Codex can."""
+
+    keeps_unfinished = True
+
+
 def coder(folder: Path, form: str) -> gr.Agent[Any]:
     """The agent, whose program counts what it does in a file."""
-    command = (sys.executable, "-SE", PROGRAM, form, str(folder / "effects.txt"))
-    make: Any = gr.backends.Acp if form == "acp" else gr.backends.Claude
+    command = (sys.executable, "-SE", PROGRAM, "acp" if form == "keeper" else form, str(folder / "effects.txt"))
+    make: Any = {"acp": gr.backends.Acp, "claude": gr.backends.Claude, "keeper": Keeper}[form]
     return gr.backends.agent("coder", make(command=command, folder=folder))
 
 

@@ -112,7 +112,9 @@ def test_some_files_of_a_proposal_are_applied_by_a_server(folder: Path, tmp_path
     with serving(Cli(folder, tmp_path / "state"), "agents.py", *DB) as server:
         server.starts("coder", "r")
         assert inside("diff", "r", *DB).stdout.startswith(DIFFERENCE)
-        answer = json.loads(inside("apply", "r", "a.md", "b.md", "--json", *DB).stdout)
+        wrong = inside("apply", "r", "a.md", "b.md", *DB)
+        assert one_line(wrong.stderr) == "the proposal changes no file 'b.md'; it changes a.md"
+        answer = json.loads(inside("apply", "r", "a.md", "--json", *DB).stdout)
         assert (answer["status"], answer["tool"]) == ("accepted", "apply_changes")
         followed = inside("follow", "r", "--json", *DB)
         results = [
@@ -120,4 +122,4 @@ def test_some_files_of_a_proposal_are_applied_by_a_server(folder: Path, tmp_path
             for event in map(json.loads, followed.stdout.splitlines()[:-1])
             if event["type"] == "run.tool.result"
         ]
-        assert (followed.returncode, results[-1]) == (0, 'applied p2: ["a.md", "b.md"]')
+        assert (followed.returncode, results[-1]) == (0, 'applied p2: ["a.md"]')

@@ -9,7 +9,7 @@ import pytest
 from greenroom.actors.permission.remembered import FORMS, SCOPES
 from greenroom.transport.cli import commands
 
-from .cli_kit import Inside, one_line
+from .cli_kit import Cli, Inside, one_line
 
 pytestmark = pytest.mark.slow
 
@@ -70,6 +70,24 @@ def test_always_on_the_command_line_is_a_rule_until_it_is_revoked(inside: Inside
     assert listed(inside) == []
     assert [one["ruleId"] for one in listed(inside, "--all", "--run", "run-1")] == [rule["ruleId"]]
     assert "  revoked by " in inside("rules", "list", "--all", "--db", "a.db").stdout
+
+
+def test_always_in_the_terminal_lets_the_next_call_pass(tmp_path: Path) -> None:
+    (tmp_path / "agents.py").write_text(AGENTS)
+    cli = Cli(tmp_path, tmp_path / "state")
+    with cli.terminal("run", "agents.py:coder", "go", "--db", "a.db", "--run-id", "r1") as terminal:
+        terminal.sees("y yes · a always · e edit · n no")
+        terminal.sees("leave it waiting ? ")
+        terminal.types("a\n")
+        terminal.sees("(Enter: argv thread)? ")
+        terminal.types("\n")
+        terminal.sees("Remembered for the thread; the rules: greenroom rules list --db a.db")
+        terminal.sees("make b")  # the second "make a" has passed
+        terminal.sees("leave it waiting ? ")
+        terminal.types("n not that\n")
+        assert terminal.ends() == 0
+    (rule,) = [json.loads(line) for line in cli("rules", "list", "--db", "a.db", "--json").stdout.splitlines()]
+    assert (rule["form"], rule["scope"], rule["about"], rule["runId"]) == ("argv", "thread", "make a", "r1")
 
 
 def test_what_is_wrong_is_said_in_a_line(inside: Inside) -> None:

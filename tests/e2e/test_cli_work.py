@@ -188,6 +188,17 @@ def test_both_questions_are_answered_from_another_terminal(cli: Cli, inside: Ins
     assert (tree / "LINES.md").read_text() == PAGE
 
 
+def test_a_run_in_a_shared_store_waits_and_goes_on(
+    inside: Inside, tree: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GREENROOM_STORE", postgres_url)
+    left = inside("work", "--with", "demo", "--rules", "rules.toml", "--no-approve")
+    assert left.returncode == 3, left.stdout + left.stderr
+    assert "+| total | 5 |" in inside("diff", run_id_of(left.stdout)).stdout
+    assert inside("work", "--resume", "--with", "demo", "--yes").returncode == 0
+    assert (tree / "LINES.md").read_text() == PAGE
+
+
 # --- interrupted and killed ------------------------------------------------------------------------------------------
 
 

@@ -167,6 +167,25 @@ def test_a_program_that_works_ends_with_its_process_and_people_say_what_came_of_
     assert (effects(tmp_path), programs(tmp_path)) == (["start"], [])
 
 
+@pytest.mark.parametrize(("form", "continued"), [("keeper", True), ("acp", False)])
+def test_a_repeated_call_continues_the_session_of_a_program_that_keeps_unfinished_ones(tmp_path, form, continued):
+    place = str(tmp_path / "runs.db")
+    killed(tmp_path, place, form, [["ask", "make"], ["prompt"], ["session"]], "asks")
+
+    async def next_life() -> None:
+        async with gr.open_runtime(place_of(place), agents=[coder(tmp_path, form)]) as runtime:
+            run = await runtime.get("r")
+            await run.decide((await lost_call(run)).approve(by="ada"))
+            (ticket,) = (await run.wait()).tickets
+            await run.decide(ticket.approve(by="ada"))
+            assert (await run.result()).output.startswith("continued session-") is continued
+            async with run.events() as events:
+                said = [one.payload["text"] async for one in events if one.type == "run.message.completed"]
+            assert said[0].startswith("An earlier attempt at this was cut off")
+
+    trio.run(next_life)
+
+
 def test_a_frozen_owner_starts_nothing_again_and_its_program_ends_before_the_next_begins(tmp_path, postgres_url):
     with life(tmp_path, postgres_url, "acp", ASKS) as process:
         word(process, "waits")

@@ -49,6 +49,8 @@ ONLY_V7: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "tool-approval-response": ({"approvalId": str, "approved": bool}, {"reason": str, "providerExecuted": bool}),
 }
 DATA = ({"data": object}, {"id": str, "transient": bool})
+ASKS_AGAIN = "This call asks again, below."
+"""What a part says that another one of its call replaces."""
 FINAL = ("output-available", "output-error", "output-denied")
 
 
@@ -318,18 +320,12 @@ def check_message(message: Part, *, ended: bool, reported: bool = True) -> None:
         if "toolCallId" in part:
             _check_tool(part, reported)
             demand(part["state"] in FINAL or not ended, f"{part['toolCallId']} is {part['state']} for ever")
-    for step in _steps(message):
-        seen = [part["toolCallId"] for part in step if "toolCallId" in part]
-        demand(len(seen) == len(set(seen)), f"a call has two parts in one step: {seen}")
-
-
-def _steps(message: Part) -> list[list[Part]]:
-    steps: list[list[Part]] = [[]]
+    newest = dict[str, Part]()
     for part in message["parts"]:
-        if part["type"] == "step-start":
-            steps.append([])
-        steps[-1].append(part)
-    return steps
+        if "toolCallId" in part:
+            before = newest.get(part["toolCallId"])
+            demand(before is None or before.get("errorText") == ASKS_AGAIN, f"{part['toolCallId']} has two parts")
+            newest[part["toolCallId"]] = part
 
 
 def _check_tool(part: Part, reported: bool) -> None:

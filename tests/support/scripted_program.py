@@ -9,9 +9,10 @@ The prompt is a JSON list of steps, played in order:
     ["run", NAME]             do it unasked, and say so
     ["write", PATH, TEXT]     write a file of its folder, and say nothing about it
     ["read", PATH]            say what a file has, "nothing" if it is not there
+    ["instructions"]          claude: say what came with the system prompt
     ["prompt"]                say the whole prompt
     ["session"]               say the id of the session, and whether it was continued
-    ["question", TEXT]        ask a person, and say the answer
+    ["question", TEXT, SCHEMA] ask a person, and say the answer; SCHEMA may be left out
     ["noise", TEXT]           a line that is not of the protocol
     ["sleep", SECONDS], ["errors", TEXT], ["exit", STATUS], ["hang"], ["deaf"]
     ["after", NAME]           claude: a result line, then a sub-agent asks
@@ -248,11 +249,36 @@ class Acp(Program):
             raise Cancelled
         return message["id"], self.commands[message["id"]] if outcome.get("optionId") == "allow_once" else None
 
-    def step_question(self, text: str) -> None:
-        schema = {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}
+    def step_question(self, text: str, schema: Fields | None = None) -> None:
+        schema = schema or {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}
         send(jsonrpc="2.0", id="q", method="elicitation/create", params={"message": text, "requestedSchema": schema})
         result = receive()["result"]
         self.step_say(result.get("content", {}).get("answer", result["action"]))
+
+    def step_plan(self, count: int, text: str) -> None:
+        self.update("plan", entries=[{"content": text, "status": text}] * count)
+
+    def step_reads(self, path: str) -> None:
+        self.update("tool_call", toolCallId="r", kind="read", title="read", locations=[{"path": path}])
+        self.update("tool_call_update", toolCallId="r", status="completed")
+
+    def step_asks_for(self, arguments: Fields, count: int = 1) -> None:
+        if "size" in arguments:
+            arguments = {"rawInput": {"command": "x" * arguments["size"]}}
+        for number in range(count):
+            tool = {"toolCallId": f"a{number}", "kind": "execute", **arguments}
+            options = [
+                {"optionId": "y", "kind": "allow_once", "name": "y"},
+                {"optionId": "n", "kind": "reject_once", "name": "n"},
+            ]
+            send(
+                jsonrpc="2.0",
+                id=f"a{number}",
+                method="session/request_permission",
+                params={"toolCall": tool, "options": options},
+            )
+        answers = [receive()["result"]["outcome"]["optionId"] for _ in range(count)]
+        self.step_say(f"{answers.count('y')} of {count}")
 
     def end(self, call: str, text: str, *, failed: bool) -> None:
         content = [{"type": "content", "content": {"type": "text", "text": text}}]
@@ -265,6 +291,8 @@ class Claude(Program):
     def serve(self) -> None:
         while True:
             message = receive()
+            if message["type"] == "control_request":
+                self.system = message["request"].get("appendSystemPrompt", "")
             if message["type"] == "user":
                 words = sys.argv
                 if "--resume" in words and lost():
@@ -314,6 +342,9 @@ class Claude(Program):
             return response["request_id"], None
         command = output.get("updatedInput", {}).get("command", self.commands[response["request_id"]])
         return response["request_id"], command
+
+    def step_instructions(self) -> None:
+        self.step_say(self.system)
 
     def step_after(self, name: str) -> None:
         send(type="system", subtype="background_tasks_changed", tasks=[{"id": "t"}])

@@ -13,6 +13,8 @@ async def read(access: gr.RunAccess) -> None:
     async with access.follow("r", after=3) as events:
         async for event in events:
             assert_type(event, gr.Event)
+    assert_type([rule.rule_id for rule in await access.rules("r")], list[str])
+    assert_type(await access.revoke_rule("x"), gr.ext.RememberedRule | None)
     await access.runs(state="done")  # type: ignore[call-arg]
 
 

@@ -16,4 +16,6 @@ judgement = permission.explain(gr.CallFacts(call_id="", tool="shell", arguments=
 assert_type(judgement.verdict, Literal["deny", "ask", "allow"])
 assert_type(judgement.matches, tuple[gr.ext.RuleMatch, ...])
 assert_type(judgement.subject, gr.ext.Subject)
+gr.ext.Always(scope="run", form="argv")
+gr.ext.Always(form="words")  # type: ignore[arg-type]
 assert_type(gr.ext.load_rules("rules.toml"), tuple[gr.ext.Rule, ...])

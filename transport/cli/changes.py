@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import re
+from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 import greenroom as gr
+from greenroom.actors.workspaces.proposals import MOST_TEXT
 
-from ..terminal.difference import differences, proposal_of, rows
+from ..terminal.difference import difference_of, differences, proposal_of, rows
 from ..terminal.screen import Screen
 from . import exits, paths
 from .command_target import CommandTarget, at_run
 from .decide import decide
 from .owner import where
+
+_HEADER: Final = re.compile(r"^diff --git a/(.+) b/(.+)$", re.MULTILINE)
 
 
 def diff(args: argparse.Namespace) -> int:
@@ -53,7 +59,24 @@ async def _apply(args: argparse.Namespace, target: CommandTarget, run_id: str, s
         names = ", ".join(ticket.ticket_id for ticket in tickets)
         raise gr.UsageError(f"{len(tickets)} proposals of run {run_id} wait: {names}; approve one by its ticket")
     (ticket,) = tickets
+    difference = await difference_of(target.access, ticket)
+    if args.paths and difference is not None:
+        _check_paths(args.paths, difference.text)
     edit = {**ticket.arguments, "paths": args.paths} if args.paths else None
     nothing = {"result": None, "text": None, "all": False}
     options = {**vars(args), **nothing, "command": "approve", "target": ticket.ticket_id, "edit": edit}
     return await decide(argparse.Namespace(**options), target, run_id, screen)
+
+
+def _check_paths(paths: Sequence[str], text: str) -> None:
+    """Refuse a path that a difference does not change, as far as the names are all there and plain.
+
+    Raises:
+        UsageError: The difference changes no such file.
+    """
+    names = [name for line in _HEADER.finditer(text) for name in line.groups()]
+    is_whole = len(text.encode()) < MOST_TEXT and '\ndiff --git "' not in f"\n{text}"
+    unknown = next((path for path in paths if path not in names), None)
+    if unknown is not None and is_whole:
+        changed = ", ".join(dict.fromkeys(names))
+        raise gr.UsageError(f"the proposal changes no file {unknown!r:.300}; it changes {changed:.1000}")

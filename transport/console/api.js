@@ -38,6 +38,23 @@ export class Api {
     return (await this.#get("v1/queues")).queues;
   }
 
+  /** The remembered rules that the principal may see, the newest first; of a long list, those on so many pages. */
+  async rules(pages) {
+    const rules = [];
+    let query = "";
+    for (let page = 0; page < pages && query !== null; page += 1) {
+      const found = await this.#get(`v1/rules${query}`);
+      rules.push(...found.rules);
+      query = found.cursor === null ? null : `?${new URLSearchParams({ cursor: found.cursor })}`;
+    }
+    return rules.sort((one, other) => Date.parse(other.at) - Date.parse(one.at));
+  }
+
+  /** Revoke a remembered rule; returns it. */
+  revokeRule(rule) {
+    return this.#get(`v1/rules/${encodeURIComponent(rule)}/revoke`, "POST");
+  }
+
   /** Who allowed what in a run, and what came of it. */
   evidence(run) {
     return this.#get(`v1/runs/${encodeURIComponent(run)}/evidence`);

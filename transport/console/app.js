@@ -7,6 +7,7 @@ import { number } from "./format.js";
 import { Link } from "./link.js";
 import { RunModel } from "./model.js";
 import { showQueues } from "./queues.js";
+import { showRules } from "./rules.js";
 import { explain, toast } from "./messages.js";
 import { Narrow } from "./narrow.js";
 import { Page } from "./page.js";
@@ -175,6 +176,7 @@ class App {
     say(part("you"), "bar.you", { name: principal, scopes: scopes.join(", ") }, "title");
     part("start").hidden = !this.may("start");
     part("queues").hidden = !this.may("admin");
+    part("rules").hidden = !this.may("follow");
     if (this.#steady === false) announce(t("link.said.live"));
     this.#steady = true;
     if (this.may("follow")) this.runs.open();
@@ -186,7 +188,7 @@ class App {
   #signIn(refused) {
     if (refused) setToken(null);
     this.runs.clear();
-    for (const id of ["you", "out", "start", "queues"]) part(id).hidden = true;
+    for (const id of ["you", "out", "start", "queues", "rules"]) part(id).hidden = true;
     askToken({
       refused,
       onToken: (token) => {
@@ -361,6 +363,8 @@ class App {
     };
     named("help", "help", "bar.help").addEventListener("click", () => showHelp());
     named("queues", "queues", "bar.queues").addEventListener("click", () => showQueues(this.api, explain));
+    const rules = () => showRules({ api: this.api, explain, mayRevoke: this.may("decide") });
+    named("rules", "lock", "bar.rules").addEventListener("click", rules);
     named("out", "out", "bar.out").addEventListener("click", () => this.#signOut());
     part("back").replaceChildren(icon("back"));
     part("back").addEventListener("click", () => this.#open(null));

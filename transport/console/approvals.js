@@ -30,6 +30,7 @@ export class Approvals {
       run: model.run,
       may: this.context.may(),
       me: this.context.me(),
+      placed: () => Boolean(model.facts.workspace),
       remove: (card) => this.#remove(card),
       difference: (proposal) => {
         const artifact = differenceOf(proposal, model.artifacts);

@@ -1,6 +1,7 @@
 // One open decision: the possible answers, and the result of an answer. The gateway validates; this page shows, asks
 // and sends. A decision contains the ticket's fingerprint, so it cannot apply to another call.
 
+import { AlwaysChoice, mayRemember } from "./always.js";
 import { Answer, JsonEditor } from "./answer.js";
 import { Block, foreign } from "./blocks.js";
 import { announce, button, h, icon, say, sign, tell } from "./dom.js";
@@ -28,7 +29,7 @@ export class Card {
    * @param {object | null} proposal the proposal that its call applies
    * @param {{run: string, may: boolean, me: string, keys: () => boolean, decide: (frame: object) => Promise<object>,
    *   connected: () => boolean, explain: (error: Error) => string, remove: (card: Card) => void,
-   *   difference: (proposal: object) => (() => Promise<Blob>) | null}} context
+   *   placed: () => boolean, difference: (proposal: object) => (() => Promise<Blob>) | null}} context
    */
   constructor(ticket, call, context, proposal = null) {
     Object.assign(this, { ticket, context, proposal, form: formOf(ticket), state: "idle", blocks: [] });
@@ -104,6 +105,7 @@ export class Card {
         ...(this.proposal.files?.length > 1 ? [this.#button("", "ask.apply.some", () => this.some())] : []),
         this.#button("", "ask.apply.tell", () => this.change()),
         this.#button("", "ask.apply.reject", () => this.deny()),
+        ...this.#alwaysButton(),
       );
     }
     if (this.form === "approve") {
@@ -113,6 +115,7 @@ export class Card {
         this.primary,
         this.#button("", "ask.deny", () => this.deny()),
         edit,
+        ...this.#alwaysButton(),
       );
     }
     if (this.form === "answer") {
@@ -200,6 +203,19 @@ export class Card {
       go();
     });
     field.focus();
+  }
+
+  #alwaysButton() {
+    return mayRemember(this.ticket) ? [this.#button("", "ask.always", () => this.always())] : [];
+  }
+
+  /** Approve, and let later calls pass without a question. */
+  always() {
+    if (this.busy || !this.#allShown()) return;
+    const choice = new AlwaysChoice(this.ticket, this.context.placed());
+    const go = () => this.#send({ action: "resume", remember: choice.read() });
+    this.#step("editing", choice.element, this.#button("primary", "ask.always.go", go));
+    choice.form.focus();
   }
 
   /** Apply some files of the proposal; the others stay pending. */
@@ -359,8 +375,9 @@ export class Card {
       control.disabled = true;
     this.#say(this.context.connected() ? "ask.sending" : "ask.queued");
     const { ticketId: target, fingerprint } = this.ticket;
+    let ack;
     try {
-      await this.context.decide({
+      ack = await this.context.decide({
         type: "decide",
         id: freshId(),
         run: this.context.run,
@@ -372,7 +389,9 @@ export class Card {
       return this.#refused(error, before);
     }
     const ends = this.ofRun && decision.action === "cancel";
-    if (!this.settled) this.#close("sent", ends ? "ask.ended" : "ask.accepted", {}, "good");
+    const kept = decision.remember ? (ack?.code === "not_remembered" ? "ask.always.lost" : "ask.always.kept") : null;
+    const tone = kept === "ask.always.lost" ? "wait" : "good";
+    if (!this.settled) this.#close("sent", kept ?? (ends ? "ask.ended" : "ask.accepted"), {}, tone);
     if (decision.editedArguments) {
       const name = h("span", { class: "block-name", say: "ask.edit.used" });
       this.extra.replaceChildren(new Block(name).set(decision.editedArguments).element);

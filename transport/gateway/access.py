@@ -18,8 +18,8 @@ from ..protocol.codes import Refused
 
 Scope = Literal["follow", "decide", "start", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = ("follow", "decide", "start", "admin")
-"""follow: see runs. decide: answer tickets, send, pause. start: start and cancel runs. admin: everything, and metrics.
-"""
+"""follow: see runs and rules. decide: answer tickets, send, pause, revoke rules. start: start and cancel runs. admin:
+everything, and metrics."""
 
 
 def everything(_: RunInfo) -> bool:

@@ -296,14 +296,16 @@ class Api:
         """Check and journal a command to a run.
 
         Words that the run has not asked for are a road into its thread, as a start is: `send`, and a result for a
-        pause, which joins the conversation. An answer to a question of the run is different.
+        pause, which joins the conversation. An answer to a question of the run is different, unless it is remembered
+        for the whole thread. A rule for a workspace concerns runs of everybody: only who sees all runs makes one.
 
         Raises:
             Refused: not_allowed, unknown_run, unprocessable, and every rejection of `REJECTIONS`.
         """
         who.need("start" if isinstance(command, Cancel) else "decide")
         info = await self._visible(who, command.run)
-        if (may_join := _asked(who)) is not None and await self._brings_words(command):
+        may_join = _asked(who)
+        if may_join is not None and (_goes_far(command) or await self._brings_words(command)):
             try:
                 await self.runtime.reader.check_thread(info, who.name, may_join)
             except gr.ThreadForbidden as error:
@@ -475,6 +477,20 @@ class Api:
 def _asked(who: Principal) -> MayJoin | None:
     """Return the question that each road into a thread asks about its runs; None for a principal that sees all."""
     return None if who.sees is everything else who.sees
+
+
+def _goes_far(command: RunCommand) -> bool:
+    """Return True if a command makes a rule that other runs pass by.
+
+    Raises:
+        Refused: not_allowed: the rule would count in runs that the principal may not see.
+    """
+    if not isinstance(command, Decide) or command.remember is None or command.remember.scope == "run":
+        return False
+    if command.remember.scope == "workspace":
+        text = "a rule for a workspace counts in runs that are not open to you; use the scope run or thread"
+        raise Refused("not_allowed", text)
+    return True
 
 
 def _queueing(who: Principal, order: Start) -> dict[str, Any]:

@@ -196,7 +196,7 @@ class AskWriter:
             self._peers.lease.check()
         created = creator()
         if created.unclaimed:
-            self._peers.created(request.new.info.agent)
+            self._peers.created(request.new.info)
         elif created.claim is not None:
             self._peers.claimed(request.new.info.run_id, held=created.held)
         return created

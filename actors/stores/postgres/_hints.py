@@ -80,9 +80,11 @@ _MOVED: Final = """SELECT pg_notify(%s || w.process, 'm:' || string_agg(x.run ||
 FROM unnest(%s::bigint[], %s::bigint[]) AS x(run, last) JOIN {s}.watches w ON w.run = x.run AND w.until > now()
 WHERE w.process <> %s GROUP BY w.process"""
 _WORK: Final = """WITH drawn AS (
-  SELECT DISTINCT ON (a.agent) a.agent, p.number FROM {s}.agents a JOIN {s}.processes p ON p.number = a.process
-  WHERE a.agent = ANY(%s) AND NOT p.dead AND (p.room IS NULL OR p.room > 0) AND p.number <> %s
-  ORDER BY a.agent, random())
+  SELECT DISTINCT ON (x.agent, x.place) x.agent, p.number FROM unnest(%s::text[], %s::text[]) AS x(agent, place)
+  JOIN {s}.agents a ON a.agent = x.agent JOIN {s}.processes p ON p.number = a.process
+  WHERE NOT p.dead AND (p.room IS NULL OR p.room > 0) AND p.number <> %s
+    AND (x.place IS NULL OR x.place = ANY(p.places))
+  ORDER BY x.agent, x.place, random())
 SELECT d.number, CASE WHEN d.number <> %s THEN pg_notify(%s || d.number, 'w:' || %s || ':' || d.agent) END
 FROM drawn d"""
 _WATCH: Final = f"""INSERT INTO {{s}}.watches(run, process, until)
@@ -127,7 +129,7 @@ class _Job:
     process: int
     sends: Sequence[tuple[str, str]] = ()
     moves: Mapping[int, int] = attrs.field(factory=dict)
-    work: Mapping[tuple[int, bool], Sequence[str]] = attrs.field(factory=dict)
+    work: Mapping[tuple[int, bool], Sequence[tuple[str, str | None]]] = attrs.field(factory=dict)
     watch: Sequence[str] = ()
     unwatch: Sequence[str] = ()
     heads: Sequence[str] = ()
@@ -181,7 +183,7 @@ class PgHints:
         self._sends: dict[tuple[str, str], None] = {}
         self._commands: dict[int, set[int]] = {}
         self._moves: dict[int, int] = {}
-        self._work: dict[str, tuple[int, bool]] = {}
+        self._work: dict[tuple[str, str | None], tuple[int, bool]] = {}
         self._watched: dict[str, _WatchedRun] = {}
         self._numbered: dict[int, str] = {}  # of watched runs whose number is known
         self._unwritten: set[str] = set()
@@ -231,15 +233,15 @@ class PgHints:
             self._wake.set()
         self._moves[number] = last
 
-    def work(self, agents: Sequence[str], *, hops: int = 0, elsewhere: bool = False) -> None:
-        """Send a hint about work for these agents; `elsewhere`: not to this process itself."""
+    def work(self, agents: Sequence[str], *, place: str | None = None, hops: int = 0, elsewhere: bool = False) -> None:
+        """Send a hint about work for these agents. `place`: of the work; `elsewhere`: not to this process itself."""
         if hops > MOST_HOPS or not agents:
             return
         if not self._work:
             self._work_at = trio.current_time() + WORK_FLUSH
             self._wake.set()
         for agent in agents:
-            self._work[agent] = (hops, elsewhere)
+            self._work[agent, place] = (hops, elsewhere)
 
     def _send(self, process: int, payload: str) -> None:
         self._sends[f"{self.prefix}{process}", payload] = None
@@ -353,10 +355,10 @@ class PgHints:
             moves = dict(due_moves)
             for number in moves:
                 del self._moves[number]
-        work: dict[tuple[int, bool], list[str]] = {}
+        work: dict[tuple[int, bool], list[tuple[str, str | None]]] = {}
         if self._work and now >= self._work_at:
-            for agent, way in self._work.items():
-                work.setdefault(way, []).append(agent)
+            for target, way in self._work.items():
+                work.setdefault(way, []).append(target)
             self._work = {}
         watch, heads, unwatch = self._watches(now)
         if not (sends or moves or work or watch or heads or unwatch):
@@ -413,8 +415,9 @@ class PgHints:
         if job.moves:
             moves = Bigints(job.moves), Bigints(job.moves.values())
             watchers = len(self._notify(_MOVED, (self.prefix, *moves, job.process)))
-        for (hops, elsewhere), agents in job.work.items():
-            values = (Texts(agents), job.process if elsewhere else 0, job.process, self.prefix, str(hops))
+        for (hops, elsewhere), targets in job.work.items():
+            agents, places = Texts([agent for agent, _ in targets]), Texts([place for _, place in targets])
+            values = (agents, places, job.process if elsewhere else 0, job.process, self.prefix, str(hops))
             numbers = [row[0] for row in self._notify(_WORK, values)]
             drawn = drawn or job.process in numbers
             sent += sum(number != job.process for number in numbers)

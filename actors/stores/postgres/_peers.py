@@ -23,6 +23,7 @@ import trio
 from greenroom.supervision.nursery import open_collapsing_nursery, raise_bare
 
 from ...abc import StoreStatistics
+from ...contract.rows import RunInfo
 from ...errors import StoreDown
 from ...processes import ReadyRun
 from ...store_events import Report, ignore
@@ -295,13 +296,13 @@ class PgPeers:
         if posted.owner is None:
             is_served = self.lease.serves(posted.agent, posted.place)
             if not is_served or self.lease.room == 0:
-                self._soon(partial(self._hints.work, (posted.agent,), elsewhere=not is_served))
+                self._soon(partial(self._hints.work, (posted.agent,), place=posted.place, elsewhere=not is_served))
         elif posted.owner != self.process:
             self._soon(self._hints.posted, posted.owner, posted.number)
 
-    def created(self, agent: str) -> None:
+    def created(self, info: RunInfo) -> None:
         """Report a new run without an owner."""
-        self._soon(self._hints.work, (agent,))
+        self._soon(partial(self._hints.work, (info.agent,), place=info.place))
 
     def thread_freed(self, number: int, owner: int | None, agent: str) -> None:
         """Report that a run is not held by its thread any more."""

@@ -201,6 +201,12 @@ class AskFirst(gr.Plugin):
         return gr.Suspend(message="May the program do that?", reason="tool_permission") if asks else None
 
 
+@gr.tool(effect="shell")
+async def shell(command: str) -> str:
+    """Run a command."""
+    return f"ran {command}"
+
+
 def edits(request: gr.ModelRequest) -> Step:
     """Change two files of the workspace, propose that, and do what the decision says."""
     newest = request.messages[-1]
@@ -241,6 +247,14 @@ AGENTS: tuple[gr.Agent[Any], ...] = (
         ),
     ),
     gr.Agent("coding", tools=[coder], model=ScriptedModel([call("coder", id="p1"), "Tested."]), plugins=[AskFirst()]),
+    gr.Agent(
+        "ruled",
+        tools=[shell],
+        model=ScriptedModel(
+            [call("shell", command=text) for text in ("make test", "make  test", "git push", "make b")] + ["Done."]
+        ),
+        plugins=[gr.ext.Permission()],
+    ),
     gr.Agent("support", tools=[look_up, refund], model=ScriptedModel(SUPPORT, chunk=7)),
     gr.Agent("echo", tools=[count], model=FunctionModel(echo, chunk=5)),
     gr.Agent(

@@ -3,7 +3,7 @@
 import json
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,28 @@ class JudgeProgram:
     def backend(self, server: FaultServer, **options: Any) -> gr.backends.Program:
         """The program as a backend, whose model is the service."""
         return self.kind(command=self.command, args=self.args(server), name=self.name, **options)
+
+    def answers_in_turns(self, turns: Sequence[tuple[str, list[Round]]]) -> Callable[[ReceivedRequest], FaultReply]:
+        """The model with several prompts: each turn begins with a text that its prompt has, and has rounds of its own.
+
+        A program may send the conversation before, or only what is new.
+        """
+        bases: dict[int, int] = {}
+
+        def answer(request: ReceivedRequest) -> FaultReply:
+            if request.format is None or self.beside(request.body):
+                return self.answers([], [])(request)
+            text = json.dumps(request.body)
+            turn = max(number for number, (words, _) in enumerate(turns) if words in text)
+            results = self.results(request.body)
+            before = bases.setdefault(turn, results)
+            for calls in turns[turn][1]:
+                if results <= before:
+                    return reply("Now.", *calls)
+                before += len(calls)
+            return reply(LAST)
+
+        return answer
 
     def answers(self, rounds: list[Round], inner: list[Round]) -> Callable[[ReceivedRequest], FaultReply]:
         """The model: one round of calls after the other, each when all results of the one before are there."""
@@ -146,7 +168,7 @@ GEMINI = JudgeProgram(
     name="gemini",
     binary=MODULES / "@google/gemini-cli/bundle/gemini.js",
     command=("node", str(MODULES / "@google/gemini-cli/bundle/gemini.js"), "--acp"),
-    kind=gr.backends.Acp,
+    kind=gr.backends.GeminiCLI,
     variables=_gemini,
     write=lambda path, text, name: call("write_file", file_path=str(path), content=text, id=name),
     run=lambda command, name: call("run_shell_command", command=command, description="run it", id=name),
@@ -169,7 +191,7 @@ OPENCODE = JudgeProgram(
     name="opencode",
     binary=MODULES / "opencode-linux-x64/bin/opencode",
     command=(str(MODULES / "opencode-linux-x64/bin/opencode"), "acp"),
-    kind=gr.backends.Acp,
+    kind=gr.backends.OpenCode,
     variables=_opencode,
     write=lambda path, text, name: call("write", filePath=str(path), content=text, id=name),
     run=lambda command, name: call("bash", command=command, description="run it", id=name),

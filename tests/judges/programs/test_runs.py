@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import threading
 import time
 from pathlib import Path
@@ -16,11 +15,15 @@ from .running import PLACE, PROMPT, new_place, processes_of
 
 pytestmark = [pytest.mark.judge, pytest.mark.slow, pytest.mark.no_cover, pytest.mark.timeout(300)]
 
+FULL = os.environ.get("GREENROOM_CHAOS") == "full"
+SLOW = ("proposed",) if FULL else ()
 SCENES = {
-    "claude": ("decided", "refused", "stopped", "overdue", "unreachable", "silent", "employed", "planted"),
-    "codex": ("decided", "refused", "stopped", "overdue", "silent"),
-    "gemini": ("decided", "stopped", "planted"),
-    "opencode": ("decided", "refused"),
+    "claude": (
+        *("decided", "refused", "stopped", "overdue", "unreachable", "silent", "employed", "planted", "proposed"),
+    ),
+    "codex": ("decided", "refused", "stopped", "overdue", "silent", "planted", "proposed"),
+    "gemini": ("decided", "planted", *SLOW),
+    "opencode": ("decided", "planted", *SLOW),
 }
 LEFT = 4.0
 """Seconds from the end of a process until no process of its program is left."""
@@ -114,15 +117,32 @@ def test_what_the_program_of_a_child_run_asks_is_decided_at_the_parent_run(root:
     assert scene["mirror"] == [True, "child_approval", "Bash"]
 
 
-@pytest.mark.parametrize("program", ["claude", "gemini"])
-def test_settings_in_the_folder_run_nothing_and_take_no_question_away(root: Path, program: str):
-    """Codex and OpenCode run what the settings of a folder name: their folders are worktrees without these files."""
-    need(program)
-    scene = runs(root, program)["planted"]
-    assert (scene["outcome"], [name for name in scene["files"] if name.startswith("ran_")]) == ("Completed", [])
+def test_settings_in_the_folder_run_nothing_and_take_no_question_away(root: Path, name: str):
+    scene = runs(root, name)["planted"]
+    assert (scene["outcome"], [file for file in scene["files"] if file.startswith("ran_")]) == ("Completed", [])
     asked = [json.dumps(one["arguments"]) for one in payloads(scene, "approval.requested")]
-    assert [part in text for part, text in zip(("settings.json", "echo B > b.txt"), asked, strict=True)] == [True, True]
+    written = ["settings.json"] if name in ("claude", "gemini") else []
+    applied = ["proposal"] if name in ("codex", "opencode") else []
+    wanted = [*written, "echo B > b.txt", *applied]
+    assert [part in text for part, text in zip(wanted, asked, strict=True)] == [True] * len(wanted)
     assert {one["status"] for one in payloads(scene, "tool.result")} == {"succeeded"}
+    assert scene["files"]["b.txt"] == "B\n"
+
+
+def test_what_the_program_changes_is_applied_after_the_program_has_resolved_a_conflict(root: Path, name: str):
+    if "proposed" not in SCENES[name]:
+        return
+    scene = runs(root, name)["proposed"]
+    assert (scene["outcome"], scene["output"], scene["equal"]) == (
+        "Completed",
+        f"{LAST}\n\nApplied: a.txt, b.txt.",
+        True,
+    )
+    first, second = scene["proposals"]
+    assert "b.txt" not in first["files"].keys() | second["files"].keys()
+    assert (first["files"]["a.txt"], second["files"]["a.txt"]) == ("one\ntwo\nthree\n", "one\nzwei\nthree\n")
+    assert (scene["files"]["a.txt"], scene["files"]["b.txt"]) == ("one\nzwei = 2\nthree\n", "B\n")
+    assert [one["conflicts"] for one in payloads(scene, "patch.conflicted")] == [["a.txt"]]
 
 
 def gone(home: Path, seconds: float) -> bool:
@@ -136,7 +156,7 @@ def gone(home: Path, seconds: float) -> bool:
 
 
 KILLED = [("claude", "asks"), ("codex", "works"), ("gemini", "asks")]
-if os.environ.get("GREENROOM_CHAOS") == "full":
+if FULL:
     KILLED = [(program, moment) for program in PROGRAMS for moment in ("asks", "works")]
 
 
@@ -148,9 +168,9 @@ def test_a_kill_leaves_no_process_and_the_next_one_asks_what_came_of_the_work(
     new_place(str(tmp_path))
     with begun(root, "running", program, [moment], **{PLACE: str(tmp_path)}) as process:
         assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["processes"] > 0
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        line = process.stdout.readline()
+        process.kill()
+    assert json.loads(line)["processes"] > 0
     assert gone(tmp_path / "h", LEFT), "a process of the program lives on"
     scene = played(root, "running", program, ("after",), **{PLACE: str(tmp_path)})["after"]
     assert scene["before"] == []

@@ -60,6 +60,7 @@ class Scene:
         self.refusal: str | None = None
         self.verdict: Any = None
         self.told: list[Any] = []
+        self.store_delay = 0.0
         self.context = gr.ToolContext(
             call_nested=self._call_nested,
             end_nested=self._end_nested,
@@ -134,7 +135,7 @@ class Scene:
         self.told.append(("say", text or reasoning))
 
     async def complete(self, text: str) -> None:
-        await trio.lowlevel.checkpoint()
+        await trio.sleep(self.store_delay)
         self.told.append(("complete", text))
 
     async def note(self, kind: str, /, **fields: Any) -> None:
@@ -422,6 +423,16 @@ async def test_a_silence_may_end_before_the_time_for_the_start_has_passed(autoju
         began = trio.current_time()
         await scene.says(Claude.init)
     assert trio.current_time() - began == 5
+
+
+async def test_a_report_that_waits_for_the_store_is_no_silence_of_the_program(autojump_clock):
+    scene = Scene(ProgramLimits(idle=300, work=100))
+    scene.store_delay = 5_000
+    async with scene.held():
+        await scene.says(Claude.says("I look."), HOOK)
+        await trio.sleep(5_001)
+        assert [one.tool for one in scene.asked] == ["Bash"]
+        scene.program.end()
 
 
 async def test_no_clock_runs_while_a_person_thinks(autojump_clock):

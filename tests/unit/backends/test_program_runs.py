@@ -8,12 +8,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
 import greenroom as gr
 from greenroom.actors.agents.graph import secrets_of
 from greenroom.actors.backends import process
+from greenroom.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.slow
 PROGRAM = str(Path(__file__).parents[2] / "support" / "scripted_program.py")
@@ -227,6 +229,23 @@ async def test_a_program_that_fails_fails_the_run_with_a_code_and_a_sentence(ben
     assert (outcome.code, words in outcome.message) == (code, True)
 
 
+async def test_a_folder_that_is_gone_when_the_work_begins_fails_the_run(bench):
+    folder = bench.folder / "shop"
+    folder.mkdir()
+
+    class Removes(gr.Plugin):
+        async def before_inference(self, ctx: gr.PhaseContext[Any]) -> None:
+            if folder.exists():
+                folder.rmdir()
+
+    backend = attrs.evolve(bench.backend(), folder=folder)
+    agent = gr.backends.agent("coder", backend, plugins=[Removes()])
+    async with gr.open_runtime(agents=[agent]) as runtime:
+        outcome = await (await runtime.start("coder", steps(["say", "x"]))).result()
+    assert isinstance(outcome, gr.Failed)
+    assert (outcome.code, "there is no folder to work in" in outcome.message) == ("workspace_outside_allowlist", True)
+
+
 async def test_a_program_that_falls_silent_is_stopped_and_the_clock_is_named(bench):
     agent = gr.backends.agent("coder", bench.backend(idle=1.0))
     async with gr.open_runtime(agents=[agent]) as runtime:
@@ -311,3 +330,50 @@ def test_a_runtime_learns_the_secrets_of_agents_behind_tools_and_handoffs(tmp_pa
     assert set(secrets_of([lead])) == {CANARY}
     assert list(secrets_of([gr.Agent("other")])) == []
     assert CANARY not in repr(coder.tools)
+
+
+async def test_claude_gets_the_instructions_of_the_agent_and_of_the_folder(tmp_path):
+    bench = Bench(tmp_path, "claude")
+    (tmp_path / "CLAUDE.md").write_text("Be kind.\n")
+    (tmp_path / "AGENTS.md").write_text("x" * 70_000)
+    outcome, log = await played(bench, ["instructions"], decide=approved, instructions="Be brief.")
+    assert outcome.output == "Be brief.\n\nFrom CLAUDE.md in the folder:\n\nBe kind.\n"
+    printed = "".join(event.payload["text"] for event in log if event.type.startswith("run.tool.output"))
+    assert "AGENTS.md has more than 65,536 bytes" in printed
+
+
+# --- what a program chooses ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "output"),
+    [
+        (["plan", 500, "\x01" * 5_000], "Done."),
+        (["reads", "x" * 200_000], "Done."),
+        (["say", "é" * 300_000], "Done."),
+        (["question", "Which?", {"type": 5}], "decline"),
+        (["question", "Which?", {"type": "object", "$ref": "https://example.org/schema"}], "decline"),
+        (["asks_for", {"size": 5_000_000}], "0 of 1"),
+        (["asks_for", {"title": "y", "rawInput": {"command": "true"}}, 200], "128 of 200"),
+    ],
+)
+async def test_whatever_a_program_writes_ends_no_run(tmp_path, step, output):
+    rules = [gr.ext.Rule("allow", where={"argv": ["true"]})]
+    bench = Bench(tmp_path, "acp")
+    script = [step] if output != "Done." else [step, ["say", "Done."]]
+    async with gr.open_runtime(agents=[bench.agent(rules=rules)]) as runtime:
+        run = await runtime.start("coder", "play " + json.dumps(script))
+        assert (await run.result()).output == output
+
+
+async def test_the_question_of_a_program_is_decided_at_the_parent_run(tmp_path):
+    bench = Bench(tmp_path, "acp")
+    model = ScriptedModel([call("coder", input=steps(["ask", "make"], ["say", "Done."])), "Told the team."])
+    boss = gr.Agent("boss", model=model, tools=[bench.agent().as_tool()])
+    async with gr.open_runtime(agents=[boss]) as runtime:
+        run = await runtime.start("boss", "go")
+        (ticket,) = await tickets_of(run, 1)
+        assert (ticket.reason, ticket.tool, ticket.live) == ("child_approval", "execute", True)
+        await run.decide(ticket.approve(by="ada"))
+        assert (await run.result()).output == "Told the team."
+    assert bench.effects == ["make"]

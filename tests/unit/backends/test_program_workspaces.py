@@ -61,6 +61,11 @@ async def test_a_change_waits_for_a_person_and_is_then_in_the_folder(desk):
         await run.decide(ticket.approve(by="ada"))
         assert (await run.result()).output == "I made b.\n\nApplied: b.txt."
         assert (await runtime.replay(run.id)).equal
+        async with run.events() as events:
+            ready = [event.payload async for event in events if event.type == "run.diff.ready"]
+        assert [(one["proposal"], [file["path"] for file in one["files"]]) for one in ready] == [
+            (ticket.arguments["proposal"], ["b.txt"])
+        ]
     assert desk.shop.read("b.txt") == "new\n"
 
 

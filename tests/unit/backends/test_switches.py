@@ -54,6 +54,12 @@ def test_a_switch_behind_the_name_of_the_program_is_refused_too():
         gr.backends.Acp(["qwen", "--acp", "--yolo"])
 
 
+def test_an_option_of_a_runner_is_not_the_program_s():
+    assert gr.backends.Acp(["npx", "-y", "@google/gemini-cli", "--acp"]).name == "acp"
+    with pytest.raises(gr.AgentDefinitionError, match="'-y'"):
+        gr.backends.Acp(["npx", "-y", "@google/gemini-cli", "--acp", "-y"])
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -82,7 +88,7 @@ def test_opencode_is_always_told_to_ask():
             gr.backends.OpenCode(env={"OPENCODE_CONFIG_CONTENT": content})
 
 
-@pytest.mark.parametrize("option", ["model", "tools", "handoffs", "tool_choice", "tool_use"])
+@pytest.mark.parametrize("option", ["model", "tools", "toolsets", "handoffs", "tool_choice", "tool_use"])
 def test_an_agent_of_a_backend_takes_no_option_that_the_backend_decides(option):
     with pytest.raises(gr.AgentDefinitionError, match=f"{option}=...\\): .*leave {option}= out"):
         gr.backends.agent("coder", gr.backends.Claude(), **{option: ()})

@@ -115,7 +115,7 @@ class Chaos:
         moves += [(self.stale, 1), (self.late, 3 if world.dying else 0), (self.crash, 0.5), (self.rare, 0.1)]
         moves += [(self.overrun, 0.2 if world.store.calls else 0)]
         moves += [(self.send, 0.4), (self.pause, 0.4), (self.admit, 3), (self.ask, 2)]
-        moves += [(self.nest, 3), (self.end_nested, 3), (self.report, 4), (self.publish, 2)]
+        moves += [(self.nest, 3), (self.end_nested, 3), (self.report, 3), (self.publish, 2)]
         act = rng.choices([m for m, _ in moves], [w for _, w in moves])[0]
         act()
 

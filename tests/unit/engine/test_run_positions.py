@@ -222,10 +222,13 @@ PLANTED: dict[str, tuple[list[Any], str, Callable[..., Any]]] = {
 }
 
 
-def lives(spec: AgentSpec) -> None:
-    """Some of the lives that the property test plays."""
+def illegal_moves(spec: AgentSpec) -> Iterator[str]:
+    """The illegal moves of some of the lives that the property test plays."""
     for seed in range(200):
-        Chaos(World(spec, execution="parallel_streaming"), seed).play(60)
+        try:
+            Chaos(World(spec, execution="parallel_streaming"), seed).play(60)
+        except IllegalTransition as error:
+            yield str(error)
 
 
 @pytest.mark.parametrize("move", PLANTED)
@@ -234,8 +237,7 @@ def test_a_planted_illegal_move_is_found_by_random_lives(monkeypatch: pytest.Mon
     for module in modules:
         monkeypatch.setattr(module, name, bug)
     spec = AgentSpec(key="a", tools=TOOLS, keys=KEYS, on_unknown_tool="raise", tool_use="stop_on_first_tool")
-    with pytest.raises(IllegalTransition, match=f"position of run r: {move} is not in the table"):
-        lives(spec)
+    assert any(f"position of run r: {move} is not in the table" in text for text in illegal_moves(spec))
 
 
 # --- every move that the table allows is made ------------------------------------------------------------------------
@@ -412,7 +414,7 @@ def test_a_rare_move_is_made(made: set[Move], move: Move) -> None:
 @pytest.mark.slow
 def test_every_move_of_the_table_is_made_by_some_scene(made: set[Move]) -> None:
     every = {(at, target) for at, row in RUN_POSITIONS.items() for target in row.to} - set(RARE)
-    for seed in range(200):
+    for seed in range(400):
         drawn = random.Random(seed)
         spec = AgentSpec(
             key="a",

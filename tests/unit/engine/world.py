@@ -314,6 +314,7 @@ class World:
                     )
                 case fx.FinishRun():
                     assert not self.finished
+                    self._forget_hooks()
                     assert not self.outstanding, "the run ended while something was in flight"
                     assert not self.parked, "an actor of a parked call was forgotten"
                     self.finished = True

@@ -164,6 +164,37 @@ def test_a_rule_says_what_it_is():
     assert repr(gr.ext.Permission([rule])) == "Permission(1 rules)"
 
 
+def cuts(path, text):
+    """What each beginning of a file gives: its rules, or None if it is refused."""
+    for length in range(len(text.encode())):
+        path.write_bytes(text.encode()[:length])
+        try:
+            yield gr.ext.load_rules(path)
+        except gr.UsageError as error:
+            yield None if str(error).startswith(str(path)) else error
+
+
+def test_a_cut_off_file_in_json_is_refused_wherever_it_ends(tmp_path):
+    rule = {"verdict": "allow", "effect": "shell", "where": {"argv": ["git", "é", "*"]}}
+    text = json.dumps({"rules": [{"verdict": "deny"}, rule]}, ensure_ascii=False, indent=1)
+    path = tmp_path / "rules.json"
+    assert [one for one in cuts(path, text) if one is not None] == []
+    path.write_text(text, encoding="utf-8")
+    assert len(gr.ext.load_rules(path)) == 2
+
+
+def test_a_cut_off_file_in_toml_is_refused_or_a_beginning_of_its_rules(tmp_path):
+    """TOML has no end, so the last rule may lack its last lines; those before are whole."""
+    path = tmp_path / "rules.toml"
+    path.write_text(TOML % "ask", encoding="utf-8")
+    rules = gr.ext.load_rules(path)
+    beginnings = list(cuts(path, TOML % "ask"))
+    assert None in beginnings
+    assert {len(one) for one in beginnings if one is not None} == {1, 2, 3}
+    for one in beginnings:
+        assert one is None or one[:-1] == rules[: len(one) - 1]
+
+
 # --- always ----------------------------------------------------------------------------------------------------------
 
 AT = datetime(2031, 5, 1, tzinfo=UTC)

@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.workspaces import Shop
 
 import greenroom as gr
 from greenroom.actors.errors import UsageError
+from greenroom.actors.permission.remembered import Holder
+from greenroom.actors.stored_values import StoredValue
 from greenroom.actors.workspaces.worktree import Worktree
 
 pytestmark = pytest.mark.slow
@@ -81,20 +84,18 @@ async def test_of_the_rules_of_folder_and_agent_the_stricter_verdict_counts(
 
 
 async def test_remembered_rules_of_the_workspace_are_asked_for(tmp_path: Path) -> None:
-    asked = list[str]()
+    prefixes = list[str]()
 
-    class Memory:
-        async def remembered(self, holders: Sequence[str]) -> Sequence[gr.ext.RememberedRule]:
-            asked.extend(holders)
-            return ()
+    async def read_values(space: str, *, after: str, limit: int) -> Sequence[StoredValue]:
+        prefixes.append(after)
+        return ()
 
     worktree = await worktree_of(tmp_path, "shop/web")
-    permission = gr.ext.Permission(memory=Memory())
     facts = gr.CallFacts(call_id="", tool="shell", arguments={"command": "make"}, effect="shell")
-    await permission.tool_gate(
-        gr.GateContext(phase=gr.Phase.TOOL_GATE, run_id="r", thread_id="t", call=facts, workspace=worktree)
-    )
-    assert asked == ["run:r", "thread:t", "workspace:shop"]
+    place: dict[str, Any] = {"run_id": "r", "thread_id": "t", "workspace": worktree, "read_values": read_values}
+    await gr.ext.Permission().tool_gate(gr.GateContext(phase=gr.Phase.TOOL_GATE, call=facts, **place))
+    holders = [Holder(scope="run", name="r"), Holder(scope="thread", name="t"), Holder(scope="workspace", name="shop")]
+    assert prefixes == [holder.prefix for holder in holders]
 
 
 @pytest.mark.parametrize("rules", [[], "deny", [{"verdict": "deny"}], [Rule("deny")] * 2_001])

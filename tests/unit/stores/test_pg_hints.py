@@ -240,3 +240,20 @@ async def test_the_owner_of_the_next_run_of_a_thread_is_told_at_once_that_it_may
             with trio.fail_after(5.0):
                 while log.freed != ["r2"]:  # noqa: ASYNC110 - another process changes it
                     await trio.sleep(0.02)
+
+
+async def test_a_hint_about_a_run_at_a_place_goes_to_a_process_there(postgres_url: str) -> None:
+    """Each of ten hints: one that is drawn among all processes with the agent would go astray."""
+    async with two(postgres_url, room=5) as (away, log):
+        here = PostgresStore(postgres_url, **LONG)
+        async with opened(here) as near:
+            here.publish({"x": "d"}, places={"shop": "here"}, room=9)
+            await written(here, {"x"}, 9)
+            log.works = near.works = 0
+            for number in range(10):
+                new = new_run(f"r{number}", f"r{number}", agent="x", place="here")
+                await away.create_run(new, frame(f"r{number}", 1), claim=False)
+                with trio.fail_after(5):
+                    while near.works <= number:  # noqa: ASYNC110 - another thread changes it
+                        await trio.sleep(0.02)
+            assert log.works <= 1  # a turn, which the joining of another process brings on

@@ -17,7 +17,9 @@ def prepares_now(ctx: Any) -> None: ...
 async def takes_nothing() -> None: ...
 
 
-@pytest.mark.parametrize("prepare", [True, "probe", prepares_now, takes_nothing], ids=str)
+@pytest.mark.parametrize(
+    "prepare", [True, "probe", prepares_now, takes_nothing], ids=["bool", "str", "sync", "no context"]
+)
 def test_a_preparation_is_an_async_function_of_a_context(prepare: Any) -> None:
     with pytest.raises(gr.ToolDefinitionError, match=r"option prepare=.*give an async function \(ctx\) -> Preparation"):
 

@@ -453,3 +453,14 @@ async def test_a_state_folder_has_one_place_and_another_one_has_another(shop: Sh
     other = await open_workspaces([], state=tmp_path / "other")
     assert first.place == again.place != other.place
     assert first.names == ("shop",)
+
+
+async def test_a_state_folder_that_is_gone_is_named_and_shows_no_path(shop: Shop) -> None:
+    workspaces = await shop.open()
+    worktree = await workspaces.worktree("shop", "t")
+    shutil.rmtree(shop.state)
+    with pytest.raises(
+        WorkspaceError, match="the state folder of the workspaces cannot be used: No such file"
+    ) as error:
+        await worktree.propose()
+    assert str(shop.state) not in str(error.value)

@@ -192,15 +192,13 @@ class AiSdkBuilder:
         if not holds_back_answers(self.calls):
             return
         if self.v7:
-            for call_id, call in self.calls.items():
-                if waits_for_others(call):
-                    self.say("tool-approval-request", approvalId=call_id, toolCallId=call_id, isAutomatic=True)
-                    self.say("tool-approval-response", approvalId=call_id, approved=True)
+            for call_id in [call_id for call_id, call in self.calls.items() if waits_for_others(call)]:
+                self.approve(call_id)
         else:
             self.end_step()
             self.in_step = True
             self.say("start-step")
-        self.calls = self._answerable()
+            self.calls = self._answerable()
 
     def _answerable(self) -> Mapping[str, StreamedCall]:
         """Return the calls after `let_answer`."""
@@ -213,7 +211,7 @@ class AiSdkBuilder:
             return attrs.evolve(call.part, earlier=call.part.state is not None)
         if not waits_for_others(call):
             return call.part
-        return attrs.evolve(call.part, state="approval-responded", approval=call_id, approved=True)
+        return approved_automatically(call_id, call.part)
 
     def end_block(self, *, cut: bool = False) -> None:
         """Close the open block, if any. `cut`: the run ended while the model wrote it; the part keeps that."""
@@ -288,6 +286,12 @@ class AiSdkBuilder:
         self.say("tool-approval-request", approvalId=ticket_id, toolCallId=call_id, reason=said)
         self.put(call_id, part=with_approval_request(call.part, ticket_id))
 
+    def approve(self, call_id: str) -> None:
+        """Show a part's call as approved automatically (v7)."""
+        self.say("tool-approval-request", approvalId=call_id, toolCallId=call_id, isAutomatic=True)
+        self.say("tool-approval-response", approvalId=call_id, approved=True)
+        self.put(call_id, part=approved_automatically(call_id, self.calls[call_id].part))
+
     def respond(self, call_id: str, approved: bool, reason: str | None) -> None:
         """Append the answer to a part's approval (v7), unless the part already shows it."""
         part = self.calls[call_id].part
@@ -320,6 +324,11 @@ def _metadata(message_id: str, block: str) -> dict[str, Any]:
 def with_approval_request(part: ToolPart, ticket_id: str) -> ToolPart:
     """Return the part with a request for an approval."""
     return attrs.evolve(part, state="approval-requested", approval=ticket_id, approved=None)
+
+
+def approved_automatically(call_id: str, part: ToolPart) -> ToolPart:
+    """Return the part of a call with an approval that asks nobody; its id is that of the call, which no ticket has."""
+    return attrs.evolve(part, state="approval-responded", approval=call_id, approved=True)
 
 
 def requested(call: StreamedCall) -> StreamedCall:

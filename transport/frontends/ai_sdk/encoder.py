@@ -292,6 +292,8 @@ def _result(d: AiSdkBuilder, payload: Payload) -> None:
     if call.part.state is None:
         d.show(call_id)
     if payload["status"] == "succeeded":
+        if d.v7 and d.calls[call_id].part.approved is False:
+            d.approve(call_id)  # what was denied was a call of its child run
         _settle_approval(d, call_id, True, None)
         d.parts.append(
             {

@@ -651,6 +651,25 @@ def test_a_parent_call_that_a_crash_has_cut_asks_in_the_newest_step(version: Any
 
 
 @both
+def test_a_call_whose_child_run_was_denied_something_may_succeed(version: Any) -> None:
+    """The client shows no output of a call that was denied; the denied one was another."""
+    world = a_world()
+    world.says(calls=[call("c1", "write", n=1)])
+    fields: dict[str, Any] = {"tool": "pay", "arguments": {}, "fingerprint": "f", "resume_mode": "replay_tool_call"}
+    mirror: dict[str, Any] = {"reason": "child_approval", "child_run_id": "child_1", "child_ticket_id": "child_1.t1"}
+    asked = ev.ApprovalRequested(ticket_id="r.t1", call_id="c1", **mirror, **fields)
+    denied = ev.ApprovalResolved(ticket_id="r.t1", call_id="c1", resolution="denied", by="ann")
+    before = len(world.store.events)
+    world.returns("c1", "paid otherwise")
+    created, *drafts = world.store.events
+    mirrored = [EventDraft("run.approval.requested", asked), EventDraft("run.approval.resolved", denied)]
+    log = [EventDraft("run.created", created), *drafts[: before - 1], *mirrored, *drafts[before - 1 :]]
+    chat = Chat(version).stream(parts_of(encoded(world, log), version))
+    check_message(chat.message, ended=False, reported=version == "v7")
+    assert chat.tool("c1")["output"] == "paid otherwise"
+
+
+@both
 def test_a_call_that_waits_for_a_child_run_alone_makes_the_client_send_nothing(version: Any) -> None:
     """The question of the child run is answered by a command: no part of the message asks for anything."""
     world = a_world()
@@ -839,7 +858,8 @@ def check_whole(world: World, events: Sequence[Event], version: Any) -> Chat:
     check_stream(parts, version, message_id="r")
     chat = Chat(version).stream(parts)
     check_message(chat.message, ended=True)
-    said = [event.payload["text"] for event in events if event.type == "run.message.completed"]
+    completed = [event.payload for event in events if event.type == "run.message.completed"]
+    said = [payload["text"] for payload in completed if "callId" not in payload]  # not those of a body
     assert chat.texts() == "".join(said)
     for call_id, row in world.store.calls.items():
         how, output = shown(chat)[call_id]
