@@ -7,7 +7,7 @@ no scripts (`sandbox`). The console fetches the bytes with its token and decides
 
 from __future__ import annotations
 
-from functools import partial
+from contextlib import ExitStack
 from typing import Final
 from urllib.parse import quote
 
@@ -26,12 +26,10 @@ async def artifact(gateway: Gateway, request: Request) -> Response:
     """Serve the bytes of an artifact."""
     who = request.who
     gateway.downloads.begin(who)
-    try:
+    with ExitStack() as stack:
+        stack.callback(gateway.downloads.end, who)
         published = await gateway.api.artifact(who, request.params["run"], request.params["artifact"])
-    except BaseException:  # the response that would end the download is not made
-        gateway.downloads.end(who)
-        raise
-    end = partial(gateway.downloads.end, who)
+        end = stack.pop_all().close  # now the response ends the download
     tag = f'"{published.sha256}"'
     headers = [
         ("content-disposition", _download(published.name)),
