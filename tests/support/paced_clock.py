@@ -4,10 +4,14 @@
     with clock.hurrying(1_000):      # a wait of 1,000 seconds takes five
         await trio.sleep(1_000)
 
-Nothing jumps: threads, servers and other processes work meanwhile, as under trio's own clock, and a wait ends late when
-the machine is busy. So the times of a scene are compared as `About`.
+Nothing jumps: threads, servers and other processes work meanwhile, as under trio's own clock. When the machine is busy,
+trio's thread may get no processor for a while, and each of these seconds would be `pace` seconds of the scene, in which
+its run gets nothing done. So the clock stands still from `STALL` after the moment at which trio wanted to go on. What
+the others are late is not known; so the times of a scene are compared as `About`.
 """
 
+import math
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +26,8 @@ HURRIED = 1.0
 """Seconds that such a wait takes, if `MOST` allows."""
 LATE = 0.25
 """Real seconds by which a moment may be off: some commits and threads of a busy machine."""
+STALL = 0.02
+"""Real seconds that trio may go on late, or work without a look at the clock, before the clock stands still."""
 OPENING = 1.0
 """The pace while a process ends and the next one begins, which takes real time."""
 
@@ -37,6 +43,7 @@ class PacedClock(trio.abc.Clock):
         """Begin at 0."""
         self.pace = self.fastest = pace
         self._at, self._reading = time.monotonic(), 0.0
+        self._thread, self._latest = threading.get_ident(), math.inf
 
     def __repr__(self) -> str:
         return f"<PacedClock {self.current_time():.1f} at {self.pace:g} to 1>"
@@ -44,14 +51,21 @@ class PacedClock(trio.abc.Clock):
     def start_clock(self) -> None:
         """Begin now."""
         self._at = time.monotonic()
+        self._thread = threading.get_ident()
 
     def current_time(self) -> float:
         """The reading, in seconds."""
-        return self._reading + (time.monotonic() - self._at) * self.pace
+        now = time.monotonic()
+        if threading.get_ident() == self._thread:
+            self._at += max(0.0, now - self._latest)
+            self._latest = now + STALL
+        return self._reading + (now - self._at) * self.pace
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
-        """The system's seconds until a reading."""
-        return (deadline - self.current_time()) / self.pace
+        """The system's seconds until a reading. trio sleeps now, and looks at the clock when they are over."""
+        seconds = (deadline - self.current_time()) / self.pace
+        self._latest += max(0.0, seconds)
+        return seconds
 
     @contextmanager
     def hurrying(self, seconds: float) -> Iterator[None]:

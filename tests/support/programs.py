@@ -26,6 +26,7 @@ from .scene_plugins import NestedRules, hide, scripted, slow
 from .scene_surroundings import MISSING, PREPARING, Shop, probe, raising
 from .scene_tools import FAR, TOOLS, Context, Outside, petition
 from .scenes import RUN, Play, after, another, approve, cancel, decide, deny, pause, pause_run, restart, send
+from .toolsets import MAKE, Github
 
 Program = Callable[[Play], Awaitable[None]]
 PROGRAMS: dict[str, tuple[str, Program]] = {}
@@ -344,6 +345,18 @@ async def nested_calls(play: Play) -> None:
     asks = [["Bash", "shell"], ["Write", "write"]]
     script = [call("coder", id="C", asks=asks)], [call("inquire", id="Q", patience=20.0)], "done"
     await play(*script, do=[approve("C.1"), deny("C.2")], plugins=[NestedRules()])
+
+
+@program()
+async def toolsets(play: Play) -> None:
+    """An approval of an offered tool over a restart, a tool that changes before its body, a toolset that fails once."""
+    github = Github(options={"needs_approval": True}, faults=[None, OSError("no route")])
+
+    async def change(_: Any) -> None:
+        github.text = "Make an issue, and tell everybody."
+
+    script = [MAKE, call("github__list", id="L")], [call("look", id="C")], "done"
+    await play(*script, do=[change, restart, approve("M"), approve("M")], toolsets=[github])
 
 
 @gr.tool(effect="delegate")

@@ -52,6 +52,7 @@ class _CallLine:
     since: datetime | None = None
     progress: str = ""
     half_line: str = ""
+    allowed: str = ""
 
 
 @attrs.define(eq=False)
@@ -158,7 +159,8 @@ class Timeline:
         call.since = event.timestamp
         attempt = payload["attempt"]
         again = f"attempt {attempt}" if attempt > 1 else ""
-        yield Line(at=at, kind="start", who=call.tool, what=call.arguments, outcome=again)
+        outcome = " · ".join(filter(None, (again, call.allowed)))
+        yield Line(at=at, kind="start", who=call.tool, what=call.arguments, outcome=outcome)
 
     def _progress(self, _: Event, payload: JSONObject, __: float) -> Iterator[Line]:
         text = text_format.one_line(payload.get("text", ""), 40)
@@ -268,8 +270,10 @@ class Timeline:
         yield Line(at=at, kind="note", who=self.agent, what=what)
 
     def _allowed(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
-        plugin, note = text_format.one_line(payload["plugin"], 40), text_format.one_line(payload["note"], 160)
-        yield Line(at=at, kind="note", who=self._call(payload).tool, what=f"{plugin} let it pass: {note}")
+        """Keep why a call passes: the line of its start tells it."""
+        plugin, note = text_format.one_line(payload["plugin"], 40), text_format.one_line(payload["note"], 80)
+        self._call(payload).allowed = f"{plugin}: {note}"
+        yield from ()
 
     def _planned(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         entries = [text_format.one_line(f"{one['text']} ({one['status']})", 60) for one in payload["entries"]]

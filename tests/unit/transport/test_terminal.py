@@ -497,6 +497,7 @@ def test_what_a_program_says_and_notes_are_lines_of_its_call(tell: Teller) -> No
     tell("run.tool.call", call_id="c", tool="coder", arguments={}, status="new", effect="read", step=1)
     told = [
         *tell("run.gate.allowed", call_id="c", plugin="permission", note="rule 3"),
+        *tell("run.tool.started", call_id="c", attempt=1, status="running"),
         *tell("run.message.completed", message_id="m", role="assistant", text="I look.\n", call_id="c"),
         *tell("run.plan.changed", call_id="c", entries=[{"text": "test", "status": "open"}]),
         *tell("run.file.read", call_id="c", path="a.txt", read_at="now"),
@@ -504,8 +505,8 @@ def test_what_a_program_says_and_notes_are_lines_of_its_call(tell: Teller) -> No
         *tell("runtime.unavailable", code="x", runtime="acme", reason="not logged in", hint="Log in."),
         *tell("schema.validation_failed", source="acme", line=7, rule="json", sample="{"),
     ]
-    assert [f"{line.kind} {line.who}: {line.what}" for line in told] == [
-        "note coder: permission let it pass: rule 3",
+    assert [f"{line.kind} {line.who}: {line.what or line.outcome}" for line in told] == [
+        "start coder: permission: rule 3",
         "text coder: I look.",
         "note coder: plans: test (open)",
         "note coder: has read a.txt",
