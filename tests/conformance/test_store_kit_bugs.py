@@ -816,6 +816,7 @@ async def test_the_scenarios_find_a_bug_in_the_memory_store(bug, autojump_clock)
 
 UNSEEN = frozenset(
     {
+        ClaimsAnywhere,
         CountsTheDone,
         ForgetsTheHandover,
         DatesStateWithTheRow,
@@ -834,6 +835,7 @@ UNSEEN = frozenset(
         PlacesInputTooEarly,
         PrunesTheLiving,
         RecordsTooEarly,
+        TakesTimersAnywhere,
         TellsNoPrunes,
         WaitsAnew,
         WakesLate,
