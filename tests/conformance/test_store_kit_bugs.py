@@ -844,7 +844,7 @@ UNSEEN = frozenset(
     }
 )
 """Bugs of what the random operations do not do: prunes, records, timers, pages of events, early decisions,
-handoffs, stored values."""
+handoffs, stored values, places."""
 
 
 @pytest.mark.parametrize("bug", [bug for bug in BUGS if bug not in UNSEEN])
