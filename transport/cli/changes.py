@@ -63,7 +63,7 @@ async def _apply(args: argparse.Namespace, target: CommandTarget, run_id: str, s
     if args.paths and difference is not None:
         _check_paths(args.paths, difference.text)
     edit = {**ticket.arguments, "paths": args.paths} if args.paths else None
-    nothing = {"result": None, "text": None, "all": False}
+    nothing = {"result": None, "text": None, "all": False, "always": None}
     options = {**vars(args), **nothing, "command": "approve", "target": ticket.ticket_id, "edit": edit}
     return await decide(argparse.Namespace(**options), target, run_id, screen)
 
