@@ -24,6 +24,8 @@ from .errors import GitFailed, GitUnavailable
 
 LEAST: Final = (2, 38)
 """The first release that has `merge-tree --write-tree`."""
+_WHOLE: Final = frozenset({"init", "update-ref", "config"})
+"""Commands that may leave a lock file in the repository if they are ended in the middle; all others change no ref."""
 _TAIL: Final = 2_000
 """Characters of git's complaint that an error shows."""
 
@@ -83,7 +85,7 @@ class Git:
         config: Mapping[str, str] | None = None,
         accept: Sequence[int] = (0,),
     ) -> tuple[int, bytes]:
-        """Run a command, and return its exit code and what it prints. A cancel kills git.
+        """Run a command; return its exit code and what it prints. A cancel ends git, and waits for those of `_WHOLE`.
 
         Args:
             words: The command and its arguments.
@@ -96,15 +98,16 @@ class Git:
         Raises:
             GitFailed: git ended with another exit code.
         """
-        result = await trio.run_process(
-            self._command(words, config, tree),
-            stdin=data,
-            capture_stdout=True,
-            capture_stderr=True,
-            check=False,
-            cwd=self.folder,
-            env=self._environment(index),
-        )
+        with trio.CancelScope(shield=words[0] in _WHOLE):  # bounded: these take milliseconds
+            result = await trio.run_process(
+                self._command(words, config, tree),
+                stdin=data,
+                capture_stdout=True,
+                capture_stderr=True,
+                check=False,
+                cwd=self.folder,
+                env=self._environment(index),
+            )
         if result.returncode not in accept:
             raise _failed(words, result.returncode, result.stderr)
         return result.returncode, result.stdout
@@ -235,7 +238,11 @@ class Lent:
 
 
 async def init_shadow(git: Git) -> None:
-    """Make the shadow repository, or complete it; there is no template, so no hook."""
+    """Make the shadow repository, or complete it; there is no template, so no hook.
+
+    The caller holds the lock of the workspace, so a lock file in the repository is of a git that was killed.
+    """
+    await trio.to_thread.run_sync(_remove_locks, git.folder)
     await git.run("init", "-q", "--bare", "--template=", "--object-format=sha1")
     await trio.to_thread.run_sync(_write_info, git.folder, "attributes", ATTRIBUTES)
 
@@ -278,6 +285,11 @@ async def _in(git: Git, folder: Path, *words: str) -> subprocess.CompletedProces
     ]
     environment = clean_environment(git.folder)
     return await trio.run_process(command, env=environment, capture_stdout=True, capture_stderr=True, check=False)
+
+
+def _remove_locks(folder: Path) -> None:
+    for path in (*folder.glob("*.lock"), *folder.glob("refs/**/*.lock")):
+        path.unlink(missing_ok=True)
 
 
 def _write_info(folder: Path, name: str, text: str) -> None:

@@ -68,7 +68,9 @@ async def test_an_agent_works_in_a_copy_and_a_person_lets_the_changes_in(
 
 async def asked(run: gr.Run[Any]) -> gr.Ticket:
     """The one ticket for which a run waits."""
-    (ticket,) = (await run.wait()).tickets
+    outcome = await run.wait()
+    assert isinstance(outcome, gr.Waiting), outcome
+    (ticket,) = outcome.tickets
     return ticket
 
 

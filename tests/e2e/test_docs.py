@@ -131,7 +131,8 @@ def play(folder: Path, where: str, text: str) -> None:
 
 
 def fits(expected: str, printed: str) -> bool:
-    return re.fullmatch(".*".join(map(re.escape, expected.strip().split("..."))), printed.strip()) is not None
+    pattern = ".*".join(map(re.escape, expected.strip().split("...")))
+    return re.fullmatch(pattern, printed.strip(), re.DOTALL) is not None
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import pytest
 
 from .conftest import Console, Server, expect
 from .fake_gateway import FakeGateway
+from .test_looks import CONTRAST
 
 pytestmark = [pytest.mark.slow, pytest.mark.judge]
 
@@ -217,12 +218,14 @@ def test_a_proposal_says_what_became_of_it(console: Console):
 def test_a_phone_shows_the_difference_in_both_themes_and_languages(consoles, theme: str, locale: str):
     console = consoles(color_scheme=theme, locale=locale)
     proposing(console)
+    assert console.page.evaluate(CONTRAST)["faint"] == []
     console.page.set_viewport_size({"width": 360, "height": 740})
     expect(console.page.locator(".card .diff-file")).to_have_count(6)
     console.no_sideways_scroll()
     console.page.locator(".timeline .artifact-open").first.click()
     expect(console.page.get_by_role("dialog").locator(".diff-file")).to_have_count(6)
     console.no_sideways_scroll()
+    assert console.page.evaluate(CONTRAST)["faint"] == []
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -314,16 +314,23 @@ async def main(name: str, scenes: list[str]) -> None:
     found: dict[str, Any] = {}
     limiter = trio.CapacityLimiter(2)
 
-    async def play(scene: str) -> None:
+    async def one(scene: str) -> None:
         async with limiter:
             found[scene] = await SCENES[scene](PROGRAMS[name])
 
     async with trio.open_nursery() as nursery:
         for scene in scenes:
-            nursery.start_soon(play, scene)
+            nursery.start_soon(one, scene)
     json.dump(found, sys.stdout)
 
 
-if __name__ == "__main__":
+def play(main: Callable[[str, list[str]], Awaitable[None]], scenes: Iterable[str]) -> None:
+    """Play what the command line names, or all scenes; the folders of the programs are gone afterwards."""
     raise_loopback()
-    trio.run(main, sys.argv[1], sys.argv[2:] or list(SCENES))
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
+        tempfile.tempdir = place
+        trio.run(main, sys.argv[1], sys.argv[2:] or list(scenes))
+
+
+if __name__ == "__main__":
+    play(main, SCENES)

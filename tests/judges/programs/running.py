@@ -26,7 +26,7 @@ import greenroom as gr
 from greenroom.testing import FaultServer, ScriptedModel, call, open_fault_server, reply
 from greenroom.transport.client.client import Client, connect
 
-from .driving import files_of, raise_loopback
+from .driving import files_of, play
 from .programs import PROGRAMS, REFUSAL, SECRET, JudgeProgram, Round, variables
 
 PATIENCE = 150.0
@@ -380,7 +380,7 @@ async def main(name: str, scenes: list[str]) -> None:
     found: dict[str, Any] = {}
     limiter = trio.CapacityLimiter(2)
 
-    async def play(scene: str) -> None:
+    async def one(scene: str) -> None:
         async with limiter:
             began = time.monotonic()
             with trio.move_on_after(PATIENCE):
@@ -389,10 +389,9 @@ async def main(name: str, scenes: list[str]) -> None:
 
     async with trio.open_nursery() as nursery:
         for scene in scenes:
-            nursery.start_soon(play, scene)
+            nursery.start_soon(one, scene)
     json.dump(found, sys.stdout)
 
 
 if __name__ == "__main__":
-    raise_loopback()
-    trio.run(main, sys.argv[1], sys.argv[2:] or list(SCENES))
+    play(main, SCENES)

@@ -464,3 +464,15 @@ async def test_a_state_folder_that_is_gone_is_named_and_shows_no_path(shop: Shop
     ) as error:
         await worktree.propose()
     assert str(shop.state) not in str(error.value)
+
+
+async def test_a_lock_file_of_a_git_that_was_killed_holds_up_nothing(shop: Shop) -> None:
+    await shop.worktree()
+    (shadow,) = shop.state.glob("shop-*/shadow.git")
+    ref = next(path for path in shadow.glob("refs/greenroom/**/*") if path.is_file())
+    for path in (shadow / "HEAD.lock", shadow / "config.lock", ref.with_name(f"{ref.name}.lock")):
+        path.touch()
+    worktree = await shop.worktree()
+    await worktree.files.write("a.txt", b"two")
+    assert await worktree.propose() is not None
+    assert not [*shadow.rglob("*.lock")]
