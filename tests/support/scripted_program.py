@@ -11,6 +11,7 @@ The prompt is a JSON list of steps, played in order:
     ["read", PATH]            say what a file has, "nothing" if it is not there
     ["instructions"]          claude: say what came with the system prompt
     ["prompt"]                say the whole prompt
+    ["where"]                 say its folder, on both streams
     ["session"]               say the id of the session, and whether it was continued
     ["question", TEXT, SCHEMA] ask a person, and say the answer; SCHEMA may be left out
     ["noise", TEXT]           a line that is not of the protocol
@@ -127,6 +128,10 @@ class Program:
 
     def step_prompt(self) -> None:
         self.step_say(self.text)
+
+    def step_where(self) -> None:
+        self.step_errors(f"in {os.getcwd()}\n")
+        self.step_say(os.getcwd())
 
     def step_noise(self, text: str) -> None:
         sys.stdout.write(text + "\n")
