@@ -14,12 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import trio
 
 import greenroom as gr
-from greenroom.testing import ScriptedModel, Step, call, delay, text
+from greenroom.testing import FunctionModel, ScriptedModel, Step, call, delay, text
 from greenroom.transport import serve
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
@@ -110,6 +111,7 @@ async def main(folder: Path) -> None:
     """Have all pictures taken."""
     await one_process(folder)
     await many_processes(folder)
+    await a_proposal(folder)
 
 
 async def one_process(folder: Path) -> None:
@@ -165,6 +167,64 @@ async def many_processes(folder: Path) -> None:
         newest = (await runtime.runs(text="Monday")).runs[0].info.run_id
         await trio.to_thread.run_sync(take_shared, folder, f"{address.url}/#token={TOKEN}&run={newest}")
         nursery.cancel_scope.cancel()
+
+
+PRICES = "tea 3\ncoffee 4\ncake 5\n"
+"""A file of the workspace."""
+
+
+def edits(request: gr.ModelRequest) -> Step:
+    """The steps of an agent that changes two files and proposes that."""
+    newest = request.messages[-1]
+    if newest.role == "user":
+        page = "# November\n\nTea is cheaper until the end of the month.\n"
+        prices = call("edit_file", path="prices.txt", old="tea 3", new="tea 2")
+        return [
+            text("I lower the price and write a page about that."),
+            prices,
+            call("write_file", path="news.md", content=page),
+        ]
+    if newest.content.startswith("proposal "):
+        proposal = newest.content.split(":")[0].removeprefix("proposal ")
+        return call(
+            "apply_changes", proposal=proposal, summary="Tea costs 2 until the end of November, and a page says so."
+        )
+    return call("propose_changes")
+
+
+def shop_in(folder: Path) -> Path:
+    """Make the workspace in a folder, and return the folder."""
+    (folder / "shop").mkdir()
+    (folder / "shop" / "prices.txt").write_text(PRICES)
+    return folder
+
+
+async def a_proposal(folder: Path) -> None:
+    """An agent that has worked on a copy of a folder, and asks whether its changes may be applied."""
+    with TemporaryDirectory(prefix="greenroom-pictures-") as name:
+        place = shop_in(Path(name))
+        workspaces = await gr.ext.open_workspaces([gr.ext.Workspace("shop", place / "shop")], state=place / "state")
+        tools, rules = gr.ext.workspace_tools(), [gr.ext.Permission()]
+        coder = gr.Agent("coder", tools=tools, plugins=rules, model=FunctionModel(edits))
+        async with (
+            gr.open_runtime(agents=[coder], workspaces=workspaces, drain=0) as runtime,
+            trio.open_nursery() as nursery,
+        ):
+            address = await nursery.start(partial(serve, runtime, port=0, token=TOKEN))
+            run = await runtime.start("coder", "Make tea cheaper for November.", workspace="shop", by="operator")
+            await run.wait()
+            await trio.to_thread.run_sync(take_proposal, folder, f"{address.url}/#token={TOKEN}&run={run.id}")
+            nursery.cancel_scope.cancel()
+
+
+def take_proposal(folder: Path, url: str) -> None:
+    """The card with the difference."""
+    with chromium() as browser:
+        page = browser.new_context(color_scheme="light", locale="en-US", **DESK).new_page()
+        page.goto(url)
+        page.locator(".card").wait_for()
+        page.wait_for_timeout(1_500)  # until nothing moves
+        page.screenshot(path=folder / "console-proposal.png")
 
 
 def take_shared(folder: Path, url: str) -> None:
