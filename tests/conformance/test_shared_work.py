@@ -167,7 +167,7 @@ async def test_a_process_without_agents_starts_runs_of_others(autojump_clock):
         run = await gateway.start("slow", "hi")
         assert (await run.result()).output == "done"
         assert trio.current_time() < 6
-        with pytest.raises(gr.UsageError, match="other processes have"):
+        with pytest.raises(gr.UsageError, match="only other processes can work on"):
             await gateway.start("slow", "hi", deps=object())
         info = await here.reader.info(run.id)
         assert info.agent_digest == here.agents["slow"].spec.digest

@@ -25,6 +25,9 @@ BESIDE = [
     ("replay", ["replay", "r0", *DB, "--agent", "agents.py"], 0, "each of them as it is stored"),
     ("evidence", ["evidence", "r0", *DB], 0, "started by"),
     ("artifacts", ["artifacts", "r0", *DB], 0, "no artifacts"),
+    ("diff", ["diff", "r1", *DB], 2, "has published no difference"),
+    ("apply", ["apply", "r1", "--yes", *DB], 2, "no proposal of run r1 waits"),
+    ("rules", ["rules", "list", *DB], 0, "rules"),
     ("queues", ["queues", "list", *DB], 0, "mails"),
     ("queues", ["queues", "limit", "mails", "3", *DB], 0, "at most 3 at once, paused"),
     ("queues", ["queues", "resume", "mails", *DB], 0, "at most 3 at once"),
@@ -41,6 +44,7 @@ BESIDE = [
     ("prune", ["prune", "--older-than", "0m", *DB], 0, "deleted"),
     ("run", ["run", "agents.py:support", "hi", "--no-approve", *DB], 5, OPEN),
     ("demo", ["demo", ".", "--no-approve", *DB], 5, OPEN),
+    ("work", ["work", "hi", "--with", "demo", "--workspace", "work", "--no-approve", *DB], 5, OPEN),
     ("serve", ["serve", "agents.py:support", *DB, "--port", "0"], 5, OPEN),
     ("db", ["db", "show"], 2, "needs a shared store"),
 ]
@@ -50,6 +54,7 @@ BESIDE = [
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("beside")
     (folder / "agents.py").write_text(AGENTS)
+    (folder / "work").mkdir()
     return folder
 
 
