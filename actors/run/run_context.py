@@ -50,7 +50,7 @@ class RunContext:
     part_bytes: PartBytes
     history: list[Message] | None
     step_tools: StepTools | None = None
-    toolset_faults: set[tuple[str, str]] = attrs.field(factory=set)
+    toolset_faults: frozenset[tuple[str, str]] = frozenset()
 
     def __repr__(self) -> str:
         return f"<RunContext of {self.info.run_id}>"

@@ -65,6 +65,6 @@ def _log(run: RunContext, toolset: str, why: str, error: BaseException | None) -
     """Log a failure of a toolset, once per run and text in this process."""
     if (toolset, why) in run.toolset_faults:
         return
-    run.toolset_faults.add((toolset, why))
+    run.toolset_faults |= {(toolset, why)}
     what = f"run {run.info.run_id}: toolset {toolset!r}: {why}"
     run.log.fault(TOOL, what, error, code="toolset_unavailable", toolset=toolset)
