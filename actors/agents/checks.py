@@ -121,7 +121,7 @@ def check_toolsets(where: str, toolsets: object) -> None:
     names: set[str] = set()
     for toolset in toolsets:
         if not isinstance(toolset, Toolset):
-            raise _fault(where, f"toolsets: {toolset!r:.200} is no toolset; derive its class from gr.abc.Toolset")
+            raise _fault(where, f"toolsets: {toolset!r:.200} is no toolset; derive its class from gr.Toolset")
         name = getattr(toolset, "name", None)
         if not isinstance(name, str) or not _TOOLSET_NAME.fullmatch(name):
             raise _fault(where, f"toolset name {name!r:.200}: a letter of a-z, then up to 31 of a-z 0-9 _ and -")

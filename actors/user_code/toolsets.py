@@ -47,6 +47,8 @@ DESCRIPTION_LIMIT: Final = 4 * 1024
 SCHEMA_LIMIT: Final = 64 * 1024
 """Bytes of a schema in JSON; a tool with a larger one is left out."""
 _MARK: Final = len("…".encode())
+_MARK_LIMIT: Final = 200
+"""Characters of the mark of a fault; the name of an exception's class has any length."""
 _PIECE: Final = 50
 """Tools that are checked without a checkpoint."""
 
@@ -108,7 +110,7 @@ async def ask_toolsets(
             detail = text_of(f"toolset {toolset.name!r} is not available: {why}")
             if toolset.on_unavailable == "fail":
                 unavailable = unavailable or detail
-            mark = f"{toolset.name}: {type(error).__name__}"
+            mark = text_of(f"{toolset.name}: {type(error).__name__}", _MARK_LIMIT)
             faults.append(ToolsetFault(mark=mark, reason="toolset_unavailable", detail=detail))
             continue
         for tool, remark in await _checked(answer):
@@ -153,7 +155,7 @@ async def find_tool(
 
     match await call_user(find, limit=LIMIT):
         case Returned(Tool() as tool) if tool.name == offered.name and _schema_size(tool) <= SCHEMA_LIMIT:
-            return tool
+            return _within(tool)[0]  # a cut description is part of the definition that was called
         case Returned():
             return None
         case Raised(error):

@@ -6,6 +6,7 @@ import pytest
 import trio
 
 import greenroom as gr
+from greenroom.actors.user_code.toolsets import DESCRIPTION_LIMIT
 from greenroom.testing import call, delay
 
 from ..support.scenes import Down, after, approve, decide, deny
@@ -107,3 +108,10 @@ async def test_a_new_owner_fails_the_run_as_well(play, autojump_clock):
     life = await play([delay(10), MAKE], "done", do=[after(5, Down())], toolsets=[github])
     assert life.outcome.code == "runtime_unavailable"
     assert "no route" in str(life.end)
+
+
+@pytest.mark.rule("TS-4")
+async def test_a_tool_whose_description_is_cut_is_the_same_tool_in_another_process(play, autojump_clock):
+    github = Github(options={"needs_approval": True}, text="x" * (DESCRIPTION_LIMIT + 1))
+    life = await play([MAKE], "done", do=[Down(), approve("M")], toolsets=[github])
+    assert (github.done, len(life.tickets)) == ([{"title": "a"}], 1)
