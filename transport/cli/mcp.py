@@ -21,9 +21,10 @@ from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..client.endpoint import read_endpoint
 from ..client.http_requests import fetch
+from ..frontends.mcp.messages import INVALID_REQUEST, REFUSED, RequestId
 from .bridge import BridgeGateway, StandardStreams, read_bridge, run_bridge
 from .mcp_post import Post, Poster
-from .mcp_session import BUSY, INVALID_REQUEST, LINE_LIMIT, McpSession, RequestId, failure, read_line
+from .mcp_session import LINE_LIMIT, McpSession, failure, read_line
 from .owner import ServedBy
 
 MOST: Final = 1_000
@@ -103,14 +104,17 @@ class McpBridge:
             cancelled.scope.cancel()  # a closed stream is the cancel of that era
         elif len(self._posts) >= MOST and line.id is not None:
             fault = f"{MOST:,} requests are open; wait for one of them to end"
-            await self._streams.write_line(failure(line.id, fault, BUSY))
+            await self._streams.write_line(failure(line.id, fault, REFUSED))
         else:
             post = Post(line)
             if cancelled is not None:
                 cancelled.cancelled = True
             if line.id is not None:
                 self._posts[line.id] = post
-            nursery.start_soon(self._deliver, post, cancelled)
+            if line.method == "initialize":
+                await self._deliver(post, None)  # its answer has the session of the lines behind it
+            else:
+                nursery.start_soon(self._deliver, post, cancelled)
 
     async def _deliver(self, post: Post, cancelled: Post | None) -> None:
         try:

@@ -24,8 +24,9 @@ from ..client.endpoint import read_endpoint
 from ..client.errors import NotReachable
 from ..client.http_requests import LARGEST
 from ..client.http_stream import ResponseCut, StreamedResponse, open_response
+from ..frontends.mcp.messages import INTERNAL, RequestId
 from .bridge import BridgeGateway
-from .mcp_session import INTERNAL, ClientLine, McpSession, RequestId, compact, failure, json_object
+from .mcp_session import ClientLine, McpSession, compact, failure, json_object, stopped
 from .owner import ServedBy
 
 PATH: Final = "/v1/mcp"
@@ -179,6 +180,8 @@ class Poster:
     async def _pass_on(self, post: Post, message: dict[str, Any], session_id: str | None) -> None:
         """Write a message of the gateway; a question that the client has already seen is not repeated."""
         request_id = message.get("id")
+        if stopped(message):
+            raise ResponseCut("the gateway has stopped")  # the run goes on, and the line is posted again
         post.received += 1
         if "method" not in message:
             post.done = request_id == post.line.id

@@ -19,28 +19,17 @@ from typing import Any, Final
 
 import attrs
 
-META: Final = "io.modelcontextprotocol/"
-RUN: Final = "greenroom/run"
-RUN_RESULT: Final = "run_result"
-NAMED: Final[Mapping[str, str]] = {
-    "tools/call": "name",
-    "tasks/get": "taskId",
-    "tasks/update": "taskId",
-    "tasks/cancel": "taskId",
-}
+from ..frontends.mcp.messages import META, NAMED, RUN, RequestId
+from ..frontends.mcp.tools import LONGEST_NAME, RUN_RESULT
 
 
 def tool_name(key: str) -> str:
     """Return the name of an agent as a tool."""
-    return re.sub(r"[^a-zA-Z0-9_-]", "_", key)[:64]
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", key)[:LONGEST_NAME]
 
 
 LINE_LIMIT: Final = 8 * 1024 * 1024
 """Most bytes of a line; the gateway takes less than that in a body."""
-INVALID_REQUEST: Final = -32600
-INTERNAL: Final = -32603
-BUSY: Final = -32000
-RequestId = str | int
 _PLAIN: Final = re.compile(r"[!-~]([ -~]*[!-~])?")
 _CANCELLED: Final = "notifications/cancelled"
 
@@ -168,6 +157,13 @@ class McpSession:
             names = (tool_name(self.agent), RUN_RESULT)
             result["tools"] = [tool for tool in tools if isinstance(tool, dict) and tool.get("name") in names]
         return answer
+
+
+def stopped(message: Mapping[str, Any]) -> bool:
+    """Return True for the answer of a gateway that stops, while the run of the call goes on."""
+    error = message.get("error")
+    data = error.get("data") if isinstance(error, dict) else None
+    return isinstance(data, dict) and RUN in data
 
 
 def failure(request_id: RequestId | None, message: str, code: int) -> bytes:

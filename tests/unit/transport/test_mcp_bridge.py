@@ -167,8 +167,8 @@ async def test_the_answers_are_lines_and_the_session_is_kept() -> None:
     call = Reply(pieces=(event(progress), event(result(1, content=[]))))
     async with bridged(INITIALIZED, Reply(status=202), call) as (client, peer):
         client.says("initialize", 0)
+        client.says("notifications/initialized")  # without a wait for the answer
         assert (await client.hears())["result"] == {"protocolVersion": "2025-11-25"}
-        client.says("notifications/initialized")
         await until(lambda: len(peer.requests) == 2)
         client.says("tools/call", 1, name="pay")
         assert await client.hears() == progress
@@ -219,9 +219,14 @@ async def test_a_stream_that_cannot_be_resumed_is_asked_for_again() -> None:
 
 
 async def test_a_modern_call_that_was_cut_is_posted_again_with_the_same_run() -> None:
-    async with bridged(
-        Reply(cut=True), Reply(status=503, kind=JSON), Reply(kind=JSON, pieces=(json.dumps(result("a")).encode(),))
-    ) as (client, peer):
+    error = {"code": -32000, "message": "it stops", "data": {"code": "shutting_down", "greenroom/run": "r"}}
+    replies = (
+        Reply(cut=True),
+        Reply(status=503, kind=JSON),
+        Reply(pieces=(event({"jsonrpc": "2.0", "id": "a", "error": error}),)),
+        Reply(kind=JSON, pieces=(json.dumps(result("a")).encode(),)),
+    )
+    async with bridged(*replies) as (client, peer):
         client.says("tools/call", "a", name="pay", _meta=MODERN)
         assert await client.hears() == result("a")
     bodies = {body for _, _, body in peer.requests}
