@@ -80,16 +80,16 @@ class Chat:
     def stop(self) -> None:
         """Click until the page asks the runtime to stop.
 
-        The button that sends is the button that stops while the agent works. The chat replaces its welcome screen, and that
-        button with it, about when the first text comes: a click whose two halves fall on two buttons is none.
+        The button that sends is the button that stops while the agent works. The chat replaces its welcome screen, and
+        that button with it, about when the first text comes: a click whose two halves fall on two buttons is none.
         """
-        from playwright.sync_api import TimeoutError
+        from playwright.sync_api import TimeoutError as TooLate
 
         while True:
             try:
                 with self.page.expect_request("**/stop/**", timeout=5000):
                     self.page.get_by_test_id("copilot-send-button").click(timeout=5000)
-            except TimeoutError:
+            except TooLate:
                 assert self.runs[-1]["status"] == "running", "the run has ended before the page asked to stop"
             else:
                 return
