@@ -386,5 +386,5 @@ async def test_an_attachment_that_a_program_does_not_take_fails_the_call_before_
         run = await runtime.start("coder", steps(["run", "make"]), attachments=[archive])
         outcome = await run.wait()
     assert outcome.code == "tool_error"
-    assert "claude does not take this file (file application/zip, 2 bytes, menu.zip)" in outcome.detail
+    assert "claude does not take this file (file application/zip, 2 bytes, menu.zip)" in outcome.message
     assert bench.effects == []
