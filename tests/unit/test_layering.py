@@ -28,7 +28,10 @@ ALLOWED = {
 
 # Deciding happens here: no trio, no await, no clock, no randomness, no files. The time comes in with every input.
 PURE = (
-    *(f"actors/backends/{name}.py" for name in ("dialect", "items", "jsonrpc", "lines", "dialects/*")),
+    *(
+        f"actors/backends/{name}.py"
+        for name in ("a2a_codec", "a2a_values", "dialect", "items", "jsonrpc", "lines", "dialects/*")
+    ),
     "actors/contract/*",
     "actors/engine/*",
     "actors/evidence/*",
