@@ -401,7 +401,7 @@ async def test_a_result_that_the_client_has_made_of_its_answer_gives_way_to_the_
     assert front.contents("tool") == ["paid 5 for 1", "paid 5 for 2"]
 
 
-async def test_an_older_client_is_sent_success_for_a_run_that_was_cancelled():
+async def test_an_older_client_is_sent_an_error_for_a_run_that_was_cancelled():
     async with (
         gr.open_runtime(agents=[clerk([text("Wait. "), delay(100), "late"])]) as runtime,
         gateway(runtime) as address,
@@ -413,7 +413,7 @@ async def test_an_older_client_is_sent_success_for_a_run_that_was_cancelled():
             found = (await runtime.runs(thread_id="th")).runs
             await (await runtime.get(found[0].info.run_id)).cancel(reason="enough")
     end = front.events[-1]
-    assert (end["outcome"], end["metadata"]["greenroom"]["termination"]) == ({"type": "success"}, "cancelled")
+    assert (end["type"], end["code"], end["message"]) == ("RUN_ERROR", "cancelled", "The run was cancelled: enough")
 
 
 async def test_an_older_client_does_not_judge_by_itself_whether_an_interrupt_has_expired():

@@ -183,10 +183,13 @@ class AgUiBuilder:
             return
         self.close()
         self._share()
+        if kind == "run.cancelled" and not self.state.versioned:  # older clients refuse the outcome cancelled
+            reason = payload.get("reason")
+            self.fail("cancelled", f"The run was cancelled: {reason}" if reason else "The run was cancelled.")
+            return
         facts = {name: payload[name] for name in ("termination", "code", "detail", "reason") if payload.get(name)}
-        cancelled = kind == "run.cancelled" and self.state.versioned  # older clients know success and interrupt only
         self._finished(
-            outcome={"type": "cancelled" if cancelled else "success"},
+            outcome={"type": "cancelled" if kind == "run.cancelled" else "success"},
             result=payload.get("output"),
             metadata={"greenroom": facts},
         )

@@ -31,13 +31,13 @@ Timestamps are those of the events.
 | events of interest to a front end without an AG-UI equivalent (`CUSTOM`) | CUSTOM `greenroom.<type>`: the payload |
 | run.waiting, except for tickets that are being answered | STATE_SNAPSHOT, MESSAGES_SNAPSHOT, RUN_FINISHED interrupt |
 | run.completed | STATE_SNAPSHOT, RUN_FINISHED success with the output as `result` |
-| run.cancelled | STATE_SNAPSHOT, RUN_FINISHED cancelled |
+| run.cancelled | STATE_SNAPSHOT, RUN_FINISHED cancelled (a client before version 1.0: RUN_ERROR `cancelled`) |
 | run.failed | RUN_ERROR with the failure's code |
 | all others | nothing |
 
 A client before version 1.0 knows the outcomes success and interrupt only, and lets nothing pass an interrupt that has
-expired. It gets success for a cancelled run (`metadata.greenroom.termination` and the stage in STATE_SNAPSHOT say
-cancelled), the time of expiry in `metadata.greenroom`, and RUN_FINISHED before the RUN_ERROR of a run that it resumed.
+expired. It gets RUN_ERROR with code `cancelled` for a cancelled run, the time of expiry in `metadata.greenroom`, and
+RUN_FINISHED before the RUN_ERROR of a run that it resumed.
 
 `STATE_SNAPSHOT` returns the client's own state, with `greenroom` added: run, agent, stage, step and open tickets.
 `ag_ui_history` defines the ids of messages, `ag_ui_interrupts` the form of interrupts and answers.
