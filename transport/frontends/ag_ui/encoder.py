@@ -15,6 +15,7 @@ Timestamps are those of the events.
 | event | AG-UI |
 |---|---|
 | (the first that is sent) | RUN_STARTED; if the client has seen the run before: MESSAGES_SNAPSHOT, STEP_STARTED |
+| run.created, if the client has not sent the input | TEXT_MESSAGE_START, -CONTENT and -END of a user |
 | run.step.started, run.step.finished | STEP_STARTED, STEP_FINISHED |
 | run.message.delta | TEXT_MESSAGE_START if it is not open, TEXT_MESSAGE_CONTENT |
 | run.reasoning.delta | REASONING_START and REASONING_MESSAGE_START if they are not open, REASONING_MESSAGE_CONTENT |
@@ -53,6 +54,7 @@ import msgspec
 
 from greenroom.actors.contract.catalogue import TERMINAL_EVENTS
 from greenroom.actors.contract.envelope import Event
+from greenroom.actors.contract.ids import message_id
 from greenroom.actors.contract.messages import Usage
 
 from .builder import AgUiBuilder, AgUiState, Payload, Sent
@@ -178,6 +180,11 @@ def _known(state: AgUiState, event: Event) -> bool:
 # --- what an event comes to ------------------------------------------------------------------------------------------
 
 
+def _created(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
+    if draft.history.start_message is None:
+        draft.put_user_message(message_id(draft.history.run, 1), payload["input"])
+
+
 def _step_started(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
     draft.open_step(payload["step"])
 
@@ -281,12 +288,8 @@ def _activity(draft: AgUiBuilder, payload: Payload, content: dict[str, Any], pat
 
 
 def _steered(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
-    if payload["commandId"] in draft.history.sent:
-        return
-    name = payload["messageId"]
-    draft.put("TEXT_MESSAGE_START", messageId=name, role="user")
-    draft.put("TEXT_MESSAGE_CONTENT", messageId=name, delta=payload["text"])
-    draft.put("TEXT_MESSAGE_END", messageId=name)
+    if payload["commandId"] not in draft.history.sent:
+        draft.put_user_message(payload["messageId"], payload["text"])
 
 
 def _waiting(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
@@ -296,6 +299,7 @@ def _waiting(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
 
 
 _ON: Final[Mapping[str, Callable[[AgUiBuilder, RunHistory, Payload], None]]] = {
+    "run.created": _created,
     "run.step.started": _step_started,
     "run.step.finished": _step_finished,
     "run.message.delta": _text,
