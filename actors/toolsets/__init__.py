@@ -1,0 +1,1 @@
+"""Toolsets that others serve: tools of MCP servers."""
