@@ -15,7 +15,6 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import attrs
-import msgspec
 
 from ..contract.codec import shortened
 from ..contract.decisions import Suspend
@@ -39,8 +38,6 @@ URL_LIMIT: Final = 4_096
 """Most characters of an address."""
 SCHEMA_LIMIT: Final = 32_768
 """Most characters of the schema of one request."""
-MEMO_LIMIT: Final = 16_384
-"""Most bytes of a memo in JSON: those that a call can keep while people answer."""
 
 _SCALARS: Final = frozenset({"string", "number", "integer", "boolean", "null"})
 _TYPES: Final = _SCALARS | {"array"}
@@ -132,27 +129,6 @@ def responses_of(asked: Asked, result: JSONValue) -> dict[str, JSONObject]:
     return {
         key: _response(defaults, answers if len(asked) == 1 else answers.get(key)) for key, defaults in asked.items()
     }
-
-
-def memo_of(server: str, form: Form | None, *, state: str | None, number: int) -> JSONObject:
-    """Return what a body keeps of round `number` while people answer: the server's state and the keys.
-
-    `form` is None for a round without requests, which only gives the server time.
-
-    Raises:
-        ToolError: it has more than `MEMO_LIMIT` bytes.
-    """
-    memo: JSONObject = {"round": number, "state": state, "asked": {} if form is None else dict(form.asked)}
-    try:
-        size = len(msgspec.json.encode(memo))
-    except UnicodeEncodeError:
-        raise ToolError(f"the requestState of the MCP server {server!r} has a lone surrogate") from None
-    if size > MEMO_LIMIT:
-        raise ToolError(
-            f"the MCP server {server!r} wants {size:,} bytes of requestState and defaults kept while people answer;"
-            f" at most {MEMO_LIMIT:,} are"
-        )
-    return memo
 
 
 class _Unfit(ValueError):
@@ -262,7 +238,7 @@ def _flat(part: JSONValue, depth: int) -> dict[str, JSONValue] | None:
         items = _flat(part.get("items"), depth - 1)
         if items is None:
             return None
-        field["items"] = items
+        field["items"] = {**items, "type": "string"}
     return field if {"type", "enum", "const", "anyOf", "oneOf"} & field.keys() else None
 
 
