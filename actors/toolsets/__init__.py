@@ -1,1 +1,1 @@
-"""Toolsets that others serve: tools of MCP servers."""
+"""Toolsets of other people's servers."""
