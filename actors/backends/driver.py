@@ -27,8 +27,8 @@ import trio
 from ..abc import Model, ModelEvent
 from ..contract.codec import shortened
 from ..contract.messages import CallRequest, Message, ModelRequest, ModelResponse
+from ..contract.parts import Part
 from ..contract.plain import JSONValue
-from ..errors import ModelError
 from .backend import Backend
 
 APPLY: Final = "apply_changes"
@@ -71,18 +71,13 @@ class Driver(Model):
     async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
         """Answer one request, in one piece.
 
-        Raises:
-            ModelError: a message has an attachment, which programs do not get.
+        The tool's body reads the images and files of the input itself: see `new_parts`.
         """
         async with aclosing(_one(self.answer(request))) as events:
             yield events
 
     def answer(self, request: ModelRequest) -> ModelResponse:
-        """Return the answer to a request. Pure.
-
-        Raises:
-            ModelError: as `stream`.
-        """
+        """Return the answer to a request. Pure."""
         thread = [message for message in request.messages if message.role != "system"]
         newest = thread[-1] if thread else None
         caller = _caller(thread, newest)
@@ -114,14 +109,7 @@ class Driver(Model):
         return self._prompt(request, thread)
 
     def _prompt(self, request: ModelRequest, thread: Sequence[Message]) -> ModelResponse:
-        start = 1 + max((at for at, message in enumerate(thread) if _calls(message, self._tool)), default=-1)
-        news = list(self._news(thread, start))
-        if any(message.parts for message in thread[start:] if message.role == "user"):
-            raise ModelError(
-                f"{self._backend.name} takes texts, and the input has an attachment; put the file where the program"
-                " can read it, and name its path in the text",
-                kind="invalid_request",
-            )
+        news = list(self._news(thread, _start(thread, self._tool)))
         if all(role == "user" for role, _ in news):
             return self._ask(request, "\n\n".join(text for _, text in news))
         return self._ask(request, "\n\n".join(f"{role}: {text}" for role, text in news))
@@ -153,6 +141,17 @@ class Driver(Model):
         return _call(self._tool, prompt=f"{system}\n\n{prompt}")
 
 
+def new_parts(messages: Sequence[Message], tool: str) -> tuple[Part, ...]:
+    """Return the images and files of people that no call of the tool has had yet, in order.
+
+    Args:
+        messages: The thread as `ToolContext.messages` gives it.
+        tool: The name of the backend's tool.
+    """
+    news = messages[_start(messages, tool) :]
+    return tuple(part for message in news if message.role == "user" for part in message.parts)
+
+
 def read_result(content: str) -> tuple[str, str | None]:
     """Return the text and the proposal of a backend's result, which may also be a text that a person has given."""
     try:
@@ -172,6 +171,11 @@ async def _one(response: ModelResponse) -> AsyncGenerator[ModelEvent, None]:
 
 def _call(tool: str, **arguments: JSONValue) -> ModelResponse:
     return ModelResponse(calls=(CallRequest(call_id="", tool=tool, arguments=arguments),))
+
+
+def _start(thread: Sequence[Message], tool: str) -> int:
+    """Return the place behind the newest call of a tool."""
+    return 1 + max((at for at, message in enumerate(thread) if _calls(message, tool)), default=-1)
 
 
 def _calls(message: Message, tool: str) -> bool:

@@ -14,6 +14,7 @@ from greenroom.actors.backends.dialect import ProgramExit as ProgramExit
 from greenroom.actors.backends.dialect import ProgramVerdict as ProgramVerdict
 from greenroom.actors.backends.dialect import Prompt as Prompt
 from greenroom.actors.backends.dialect import Supplied as Supplied
+from greenroom.actors.backends.driver import new_parts as new_parts
 from greenroom.actors.backends.presets import Acp as Acp
 from greenroom.actors.backends.presets import Claude as Claude
 from greenroom.actors.backends.presets import Codex as Codex
@@ -42,6 +43,7 @@ __all__ = [
     "Supplied",
     "agent",
     "items",
+    "new_parts",
 ]
 
 _publish(__name__, globals(), __all__)

@@ -28,7 +28,10 @@ ALLOWED = {
 
 # Deciding happens here: no trio, no await, no clock, no randomness, no files. The time comes in with every input.
 PURE = (
-    *(f"actors/backends/{name}.py" for name in ("dialect", "items", "jsonrpc", "lines", "dialects/*")),
+    *(
+        f"actors/backends/{name}.py"
+        for name in ("a2a_codec", "a2a_values", "dialect", "items", "jsonrpc", "lines", "dialects/*")
+    ),
     "actors/contract/*",
     "actors/engine/*",
     "actors/evidence/*",
@@ -43,6 +46,7 @@ PURE = (
     "actors/replay/*",
     "actors/state/*",
     *(f"actors/workspaces/{name}.py" for name in ("allowlist", "withheld", "difference", "tools/patch")),
+    *(f"actors/toolsets/mcp_{name}.py" for name in ("forms", "results", "rules")),
     "supervision/strategy.py",
     "supervision/intensity.py",
     *(
@@ -79,6 +83,7 @@ ROOMS = {
         {"workspaces"},
         {"permission"},
         {"backends"},
+        {"toolsets"},
         {"services"},
         {"user_code"},
         {"run"},
@@ -102,7 +107,7 @@ ALONE = ("actors/contract/*", "actors/engine/*", "actors/replay/*")
 PROCESSES = "greenroom.actors.processes"
 
 # A run knows no workspace, no rules and no program: these are plugins and tools to it.
-WORK = ("workspaces", "permission", "backends")
+WORK = ("workspaces", "permission", "backends", "toolsets")
 WORKLESS = tuple(f"actors/{room}/*" for room in ("engine", "replay", "run", "services", "stores", "user_code"))
 
 # Folders are a library of their own: it leans on no part that works on runs, and only the opening of a runtime on it.
@@ -120,6 +125,7 @@ OWNERS = {
     "psycopg": ("actors/stores/postgres/*",),
     "sqlite3": ("actors/stores/*",),
     "trio_websocket": ("transport/*",),
+    **dict.fromkeys(("mcp", "mcp_types", "anyio", "httpx2", "pydantic"), ("actors/toolsets/mcp*.py",)),
 }
 
 # Design notes and prototypes lie beside the repository; nothing may depend on them.
