@@ -223,7 +223,7 @@ class CallStream:
                 if call.kind == "task"
                 else waiting(call.run_id, tickets, self._dismissed.values())
             )
-        elif call.modern and questions and (at_rest or any(ticket.live for ticket in questions)):
+        elif call.modern and questions and at_rest:
             return self._end(self._input_required(questions))
         asked = () if call.modern else questions
         self._state, messages = mcp.ask(self._state, [self._question(ticket) for ticket in asked])
