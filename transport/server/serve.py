@@ -116,6 +116,7 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
     _check(who)
     if on_abort not in get_args(OnAbort):
         raise unknown_value("on_abort", on_abort, get_args(OnAbort))
+    exposed = check_exposed(runtime.agents, mcp)
     accepting = [trio.socket.from_stdlib_socket(given) for given in _listening(sockets)]
     if not accepting:
         accepting = [one.socket for one in await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)]
@@ -131,7 +132,7 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
         limits=limits,
         routes=ROUTES,
         on_abort=on_abort,
-        mcp=check_exposed(runtime.agents, mcp),
+        mcp=exposed,
     )
     hall = Acceptor(gateway, accepting)
     address = Address(host=str(addresses[0][0]), port=addresses[0][1], token=made)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -13,14 +13,18 @@ from greenroom.actors.contract.plain import JSONObject
 from ...gateway.access import Principal
 from ...gateway.http import Streamed
 from .commands import decide, run_of, start
-from .messages import INVALID_PARAMS, RUN, McpFault, McpRequest, read_id
+from .messages import INVALID_PARAMS, RUN, McpFault, McpRequest, check_params, read_id
 from .results import failed, unfinished
 from .sessions import McpSession, opened_by
 from .stream import EVENT, STATE, CallStream, McpCall
+from .tasks import task_of
 from .tools import LONGEST_WAIT, RUN_RESULT, McpTool, agent_tools
 
 if TYPE_CHECKING:
     from ...gateway.gateway import Gateway
+
+QUICK: Final = 0.5
+"""Seconds for which a call of a client with tasks may take before the call is a task."""
 
 
 def tools_of(gateway: Gateway) -> dict[str, McpTool]:
@@ -44,16 +48,20 @@ async def tools_call(gateway: Gateway, who: Principal, session: McpSession, call
     tool = tools.get(name) if isinstance(name, str) else None
     if tool is None:
         raise McpFault(INVALID_PARAMS, f"no tool has the name {name!r:.100}; tools/list names those there are")
+    if session.modern:
+        check_params(session.headers, tool.input_schema, arguments)
     plan = _plan(session, call, _run_id(who, session, call), structured=tool.output_schema is not None)
+    if session.capabilities.tasks:
+        plan = attrs.evolve(plan, kind="task", wait=QUICK)
     if "requestState" in call.params:
         run_id, dismissed = await _answers(gateway, who, tool, call.params)
-        return CallStream(gateway, who, attrs.evolve(plan, run_id=run_id, dismissed=dismissed)).response()
+        return _streamed(gateway, who, attrs.evolve(plan, run_id=run_id, dismissed=dismissed))
     try:
         text = tool.input_of(arguments)
     except ValueError as misfit:
         return failed(str(misfit))  # an answer that the model of the client reads, so that it can call again
     await start(gateway, who, tool, text, plan.run_id)
-    return CallStream(gateway, who, plan).response()
+    return _streamed(gateway, who, plan)
 
 
 def resumed(gateway: Gateway, who: Principal, session: McpSession, last: str) -> Streamed:
@@ -74,7 +82,12 @@ def resumed(gateway: Gateway, who: Principal, session: McpSession, last: str) ->
         structured=structured,
         after=after,
     )
-    return CallStream(gateway, who, call, partial(_unfinished, run_id)).response()
+    return _streamed(gateway, who, call)
+
+
+def _streamed(gateway: Gateway, who: Principal, call: McpCall) -> Streamed:
+    late = partial(task_of, gateway) if call.kind == "task" else _unfinished
+    return CallStream(gateway, who, call, partial(late, call.run_id)).response()
 
 
 def _plan(session: McpSession, call: McpRequest, run_id: str, **more: Any) -> McpCall:
@@ -127,8 +140,7 @@ async def _run_result(
     info = await gateway.runtime.reader.info(run_id) if isinstance(run_id, str) else None
     if info is None or info.by != who.name or not who.sees(info):
         return failed(f"no call of yours has started the run {run_id!r:.100}")
-    plan = _plan(session, call, info.run_id, kind="result", wait=float(wait))
-    return CallStream(gateway, who, plan, partial(_unfinished, info.run_id)).response()
+    return _streamed(gateway, who, _plan(session, call, info.run_id, kind="result", wait=float(wait)))
 
 
 async def _unfinished(run_id: str) -> JSONObject:

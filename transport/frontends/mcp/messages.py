@@ -232,6 +232,21 @@ NAMED: Final[Mapping[str, str]] = {
 """Method -> the parameter that the header Mcp-Name repeats."""
 
 
+def check_params(headers: Mapping[str, str], schema: JSONObject, arguments: JSONObject) -> None:
+    """Check the headers that repeat arguments: those whose property in the tool's schema has `x-mcp-header`.
+
+    Raises:
+        McpFault: A header is missing, or differs from the argument.
+    """
+    properties = schema.get("properties")
+    for name, about in properties.items() if isinstance(properties, Mapping) else ():
+        suffix = about.get("x-mcp-header") if isinstance(about, Mapping) else None
+        if isinstance(suffix, str) and (name in arguments or f"mcp-param-{suffix.lower()}" in headers):
+            value = arguments.get(name)
+            text = value if isinstance(value, str) else _encode(value).decode()
+            _check_header(headers, f"Mcp-Param-{suffix}", text)
+
+
 def _check_header(headers: Mapping[str, str], name: str, value: object) -> None:
     sent = headers.get(name.lower())
     if sent is None or decoded(sent) != value:

@@ -34,6 +34,7 @@ from .commands import cancel, decide, fault_of, run_of
 from .messages import (
     META,
     MODERN,
+    TASKS,
     UNKNOWN_METHOD,
     McpAnswer,
     McpFault,
@@ -48,6 +49,7 @@ from .messages import (
 )
 from .sessions import McpSession, modern_session, new_session, opened_by, read_session
 from .stream import QUESTION
+from .tasks import tasks_cancel, tasks_get, tasks_update
 from .tools import tools_page
 
 if TYPE_CHECKING:
@@ -57,7 +59,6 @@ FRESH: Final = 60_000
 """Milliseconds for which a client may keep the list of tools."""
 LONGEST_REASON: Final = 1_000
 """Most characters of a client's reason for a cancel."""
-CAPABILITIES: Final[JSONObject] = {"tools": {}}
 
 _encode = msgspec.json.Encoder().encode
 
@@ -77,7 +78,7 @@ async def post_mcp(gateway: Gateway, request: Request) -> Response | Streamed:
     except (Refused, McpFault) as why:
         fault = fault_of(why) if isinstance(why, Refused) else why
         return _json(error(request_id, fault), status=fault.status)
-    return Response(status=202)
+    return Response(status=202, content_type="")
 
 
 async def resume_mcp(gateway: Gateway, request: Request) -> Response | Streamed:
@@ -116,7 +117,7 @@ async def _call(gateway: Gateway, request: Request, call: McpRequest) -> Respons
         session, methods, status = modern_session(request, call), _MODERN, 404
     elif call.method == "initialize":
         version, name = new_session(request.who, call)
-        result = {"protocolVersion": version, "capabilities": CAPABILITIES, "serverInfo": _server_info()}
+        result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": _server_info()}
         return _json(response(call.id, result), headers=[("mcp-session-id", name)])
     else:
         session, methods, status = read_session(request), _HANDSHAKE, 200
@@ -142,7 +143,7 @@ async def _ping(_: Gateway, __: Principal, ___: McpSession, ____: McpRequest) ->
 async def _discover(_: Gateway, __: Principal, ___: McpSession, ____: McpRequest) -> JSONObject:
     return {
         "supportedVersions": [MODERN],
-        "capabilities": CAPABILITIES,
+        "capabilities": {"tools": {}, "extensions": {TASKS: {}}},
         "ttlMs": FRESH,
         "cacheScope": "private",
         "_meta": {f"{META}serverInfo": _server_info()},
@@ -170,6 +171,9 @@ _MODERN: Final[Mapping[str, McpMethod]] = {
     "server/discover": _discover,
     "tools/list": _tools_list,
     "tools/call": tools_call,
+    "tasks/get": tasks_get,
+    "tasks/update": tasks_update,
+    "tasks/cancel": tasks_cancel,
 }
 """Method -> function, of each era; `initialize` comes before there is a session."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
@@ -34,11 +35,13 @@ class McpSession:
         version: The revision of the protocol.
         capabilities: What the client can do.
         name: The random part of the session's id; "" in the modern era.
+        headers: The headers of the request, in lower case.
     """
 
     version: str
     capabilities: McpCapabilities
     name: str = ""
+    headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
 
     @property
     def modern(self) -> bool:
@@ -52,7 +55,7 @@ def modern_session(request: Request, call: McpRequest) -> McpSession:
     Raises:
         McpFault: Version, capabilities and headers are not as the protocol demands.
     """
-    return McpSession(version=MODERN, capabilities=check_modern(request.headers, call))
+    return McpSession(version=MODERN, capabilities=check_modern(request.headers, call), headers=request.headers)
 
 
 def new_session(who: Principal, call: McpRequest) -> tuple[str, str]:
