@@ -54,6 +54,7 @@ PURE = (
         for name in ("ag_ui/builder", "ag_ui/encoder", "ag_ui/history", "ag_ui/interrupts")
     ),
     *(f"transport/frontends/{name}.py" for name in ("ai_sdk/builder", "ai_sdk/encoder")),
+    "transport/cli/mcp_session.py",
     "transport/protocol/*",
     "transport/gateway/openapi.py",
     "transport/gateway/asyncapi.py",
