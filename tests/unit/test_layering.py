@@ -49,6 +49,7 @@ PURE = (
     "actors/replay/*",
     "actors/state/*",
     *(f"actors/workspaces/{name}.py" for name in ("allowlist", "withheld", "difference", "tools/patch")),
+    *(f"actors/toolsets/mcp_{name}.py" for name in ("forms", "results", "rules")),
     "supervision/strategy.py",
     "supervision/intensity.py",
     *(
@@ -84,6 +85,7 @@ ROOMS = {
         {"workspaces"},
         {"permission"},
         {"backends"},
+        {"toolsets"},
         {"services"},
         {"user_code"},
         {"run"},
@@ -107,7 +109,7 @@ ALONE = ("actors/contract/*", "actors/engine/*", "actors/replay/*")
 PROCESSES = "greenroom.actors.processes"
 
 # A run knows no workspace, no rules and no program: these are plugins and tools to it.
-WORK = ("workspaces", "permission", "backends")
+WORK = ("workspaces", "permission", "backends", "toolsets")
 WORKLESS = tuple(f"actors/{room}/*" for room in ("engine", "replay", "run", "services", "stores", "user_code"))
 
 # Folders are a library of their own: it leans on no part that works on runs, and only the opening of a runtime on it.
@@ -125,6 +127,7 @@ OWNERS = {
     "psycopg": ("actors/stores/postgres/*",),
     "sqlite3": ("actors/stores/*",),
     "trio_websocket": ("transport/*",),
+    **dict.fromkeys(("mcp", "mcp_types", "anyio", "httpx2", "pydantic"), ("actors/toolsets/mcp*.py",)),
 }
 
 # Design notes and prototypes lie beside the repository; nothing may depend on them.
