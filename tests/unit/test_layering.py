@@ -50,6 +50,7 @@ PURE = (
         for name in ("ag_ui/builder", "ag_ui/encoder", "ag_ui/history", "ag_ui/interrupts")
     ),
     *(f"transport/frontends/{name}.py" for name in ("ai_sdk/builder", "ai_sdk/encoder")),
+    *(f"transport/acp/{name}.py" for name in ("encoder", "forms", "questions", "requests")),
     "transport/protocol/*",
     "transport/gateway/openapi.py",
     "transport/gateway/asyncapi.py",
@@ -88,7 +89,7 @@ ROOMS = {
         {"protocol"},
         {"console", "terminal"},
         {"client", "gateway"},
-        {"frontends"},
+        {"acp", "frontends"},
         {"server"},
         {"cli", "demo"},
     ),

@@ -10,7 +10,7 @@ import hashlib
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Unpack
 
 import attrs
 import trio
@@ -32,13 +32,15 @@ from greenroom.actors.backends.jsonrpc import (
 )
 from greenroom.actors.backends.lines import LINE_LIMIT
 from greenroom.actors.contract.plain import JSONObject, JSONValue
+from greenroom.actors.contract.run_lists import RunFilters
 from greenroom.actors.errors import GreenroomError
 from greenroom.supervision.nursery import open_collapsing_nursery
 
-from ..client import Client, ListedRun
+from ..client import Client, ListedRun, ListedRuns, StartedRun
 from . import requests
 from .editor import NOT_FOUND, Editor, RequestFailed
-from .requests import MCPServer, OpenSession
+from .link import GatewayLink
+from .requests import MCPServer, OpenSession, PromptParams
 from .session import Desk, FollowedRun
 
 VERSION: Final = 1
@@ -87,7 +89,7 @@ class ACPAgent:
     """The agent's side of one connection.
 
     Args:
-        client: The gateway.
+        link: The gateway.
         agent: Key of the agent that works on prompts.
         write: Sends bytes to the editor.
         where: Run id -> a sentence that says where else its tickets can be answered.
@@ -96,14 +98,14 @@ class ACPAgent:
 
     def __init__(
         self,
-        client: Client,
+        link: GatewayLink,
         agent: str,
         write: Callable[[bytes], Awaitable[None]],
         *,
         where: Callable[[str], str],
         servers: Servers,
     ) -> None:
-        self._client, self._agent, self._servers, self._where = client, agent, servers, where
+        self._link, self._agent, self._servers, self._where = link, agent, servers, where
         self._peer = JSONRPCPeer()
         self._editor = Editor(self._peer, write)
         self._desk: Desk | None = None
@@ -111,7 +113,7 @@ class ACPAgent:
         self._prompts: dict[RequestId, str] = {}
 
     def __repr__(self) -> str:
-        return f"<ACPAgent {self._agent} at {self._client!r}: {len(self._sessions)} sessions>"
+        return f"<ACPAgent {self._agent} at {self._link!r}: {len(self._sessions)} sessions>"
 
     async def serve(self, lines: AsyncIterator[bytes | None]) -> None:
         """Serve until the editor's lines end. A line is None in place of one that is too long."""
@@ -166,13 +168,9 @@ class ACPAgent:
 
     async def _answer(self, request: PeerRequest, nursery: trio.Nursery) -> None:
         """Answer a request, and do what follows the answer."""
-        request_id, handler = request.request_id, _METHODS.get(request.method)
+        request_id = request.request_id
         try:
-            if handler is None:
-                raise RequestFailed(METHOD_NOT_FOUND, f"{request.method:.100} is not supported")
-            if self._desk is None and request.method != "initialize":
-                raise RequestFailed(INVALID_REQUEST, f"{request.method:.100} before initialize")
-            await handler(self, request_id, request.params, nursery)
+            await self._handler(request.method)(self, request_id, request.params, nursery)
         except RequestFailed as failure:
             await self._editor.fail(request_id, failure)
         except requests.InvalidParams as error:
@@ -180,11 +178,19 @@ class ACPAgent:
         except GreenroomError as error:
             await self._editor.fail(request_id, RequestFailed(INTERNAL_ERROR, str(error)))
 
+    def _handler(self, method: str) -> _Handler:
+        handler = _METHODS.get(method)
+        if handler is None:
+            raise RequestFailed(METHOD_NOT_FOUND, f"{method:.100} is not supported")
+        if self._desk is None and method != "initialize":
+            raise RequestFailed(INVALID_REQUEST, f"{method:.100} before initialize")
+        return handler
+
     # --- requests ----------------------------------------------------------------------------------------------------
 
     async def _initialize(self, request_id: RequestId, params: JSONObject, _: trio.Nursery) -> None:
         features = requests.features_of(params)
-        self._desk = Desk(client=self._client, editor=self._editor, features=features, where=self._where)
+        self._desk = Desk(link=self._link, editor=self._editor, features=features, where=self._where)
         await self._editor.respond(request_id, capabilities())
 
     async def _new(self, request_id: RequestId, params: JSONObject, _: trio.Nursery) -> None:
@@ -223,14 +229,13 @@ class ACPAgent:
 
     async def _list(self, request_id: RequestId, params: JSONObject, _: trio.Nursery) -> None:
         request = requests.listed(params)
-        page = await self._client.runs(
-            by=self._client.principal, agent=self._agent, limit=PAGE, cursor=request.cursor, order="newest"
-        )
+        by = (await self._link.client()).principal
+        page = await self._page(by=by, agent=self._agent, cursor=request.cursor, limit=PAGE)
         lines: dict[str, ListedRun] = {}
         for line in page.runs:
             lines.setdefault(line.thread_id, line)
         if request.cursor is not None:  # a thread is listed at its newest run, which an earlier page may have
-            newest = [await self._client.runs(thread_id=thread, agent=self._agent, limit=1) for thread in lines]
+            newest = [await self._page(by=by, agent=self._agent, thread_id=thread, limit=1) for thread in lines]
             lines = {line.thread_id: line for found in newest for line in found.runs if line == lines[line.thread_id]}
         sessions = [self._session_info(line, request.cwd) for line in lines.values()]
         shown = [info for info in sessions if request.cwd in (None, info["cwd"])]
@@ -258,9 +263,7 @@ class ACPAgent:
         session.prompting, cancels = True, session.cancels
         self._prompts[request_id] = prompt.session_id
         try:
-            started = await self._client.start(
-                self._agent, prompt.text, thread_id=prompt.session_id, attachments=prompt.images
-            )
+            started = await self._link.call(self._start(prompt))
             run = FollowedRun(self._must_desk(), prompt.session_id, started.run_id, request_id)
             session.runs.append(run)
             if session.cancels != cancels:
@@ -269,6 +272,12 @@ class ACPAgent:
         finally:
             session.prompting = False
             self._prompts.pop(request_id, None)
+
+    def _start(self, prompt: PromptParams) -> Callable[[Client], Awaitable[StartedRun]]:
+        key, thread, images = secrets.token_hex(16), prompt.session_id, prompt.images
+        return lambda client: client.start(
+            self._agent, prompt.text, thread_id=thread, attachments=images, command_id=key
+        )
 
     async def _follow(self, session: _Session, run: FollowedRun) -> None:
         try:
@@ -306,11 +315,14 @@ class ACPAgent:
         """Return the runs of a thread that this principal sees, oldest first."""
         lines, cursor = list[ListedRun](), None
         while True:
-            page = await self._client.runs(thread_id=thread_id, limit=PAGE, cursor=cursor)
+            page = await self._page(thread_id=thread_id, limit=PAGE, cursor=cursor)
             lines += page.runs
             cursor = page.cursor
             if cursor is None:
                 return lines[::-1]
+
+    async def _page(self, **filters: Unpack[RunFilters]) -> ListedRuns:
+        return await self._link.call(lambda client: client.runs(**filters))
 
     def _session_info(self, line: ListedRun, cwd: str | None) -> dict[str, Any]:
         session_id = line.thread_id

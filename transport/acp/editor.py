@@ -27,7 +27,7 @@ class RequestFailed(Exception):
 
 
 @attrs.define(eq=False)
-class OpenRequest:
+class EditorRequest:
     """A request of ours that the editor has not answered."""
 
     request_id: int
@@ -35,7 +35,7 @@ class OpenRequest:
     _done: trio.Event = attrs.field(factory=trio.Event, repr=False)
 
     def __repr__(self) -> str:
-        return f"<OpenRequest {self.request_id}, {'answered' if self.answer else 'open'}>"
+        return f"<EditorRequest {self.request_id}, {'answered' if self.answer else 'open'}>"
 
     def take(self, answer: Answered) -> None:
         """Note the answer."""
@@ -60,7 +60,7 @@ class Editor:
     def __init__(self, peer: JSONRPCPeer, write: Callable[[bytes], Awaitable[None]]) -> None:
         self._peer, self._write = peer, write
         self._send, self._lines = trio.open_memory_channel[bytes](BACKLOG)
-        self._open: dict[int, OpenRequest] = {}
+        self._open: dict[int, EditorRequest] = {}
 
     def __repr__(self) -> str:
         return f"<Editor: {len(self._open)} open requests>"
@@ -78,14 +78,14 @@ class Editor:
         """Send an update of a session."""
         await self.send(self._peer.notify("session/update", {"sessionId": session_id, "update": fields}))
 
-    async def ask(self, method: str, params: JSONObject) -> OpenRequest:
+    async def ask(self, method: str, params: JSONObject) -> EditorRequest:
         """Send a request, and return it unanswered."""
         request_id, line = self._peer.request(method, params)
-        self._open[request_id] = request = OpenRequest(request_id)
+        self._open[request_id] = request = EditorRequest(request_id)
         await self.send(line)
         return request
 
-    async def withdraw(self, request: OpenRequest) -> None:
+    async def withdraw(self, request: EditorRequest) -> None:
         """Tell the editor that nobody waits for the answer to a request any more."""
         if self._open.pop(request.request_id, None) is not None:
             await self.send(self._peer.notify("$/cancel_request", {"requestId": request.request_id}))

@@ -17,7 +17,7 @@ a notice in a live stream, where the protocol has nothing to remove a text with.
 | run.tool.started, run.tool.suspended | tool_call_update (in_progress, pending) |
 | run.tool.progress, run.tool.output.delta, a message of a body | tool_call_update with the end of the output |
 | run.tool.result | tool_call_update (completed, failed) |
-| run.approval.requested, run.approval.resolved | `Asked`, `Settled`; without a call: tool_call, tool_call_update |
+| run.approval.requested, run.approval.resolved | `TicketOpened`, `TicketClosed`; without a call also as a call |
 | run.waiting | `Rested` |
 | run.completed, run.failed, run.cancelled | `Ended` |
 | run.degraded, run.guardrail.tripped, runtime.*, schema.validation_failed | notice |
@@ -70,14 +70,14 @@ class Update:
 
 
 @attrs.frozen
-class Asked:
+class TicketOpened:
     """A ticket is open."""
 
     ticket: Ticket
 
 
 @attrs.frozen
-class Settled:
+class TicketClosed:
     """A ticket is closed: decided here or elsewhere, expired or withdrawn."""
 
     ticket_id: str
@@ -103,7 +103,7 @@ class Ended:
     failure: JSONObject | None = None
 
 
-Out: TypeAlias = Update | Asked | Settled | Rested | Ended
+Out: TypeAlias = Update | TicketOpened | TicketClosed | Rested | Ended
 
 _json = msgspec.json.Encoder().encode
 
@@ -323,11 +323,11 @@ class AcpEncoder:
             name, title = self.call_name(ticket.ticket_id), title_of_run(ticket)
             fields = {"toolCallId": name, "title": title, "kind": "other", "status": "pending"}
             yield Update({"sessionUpdate": "tool_call", **fields})
-        yield Asked(ticket)
+        yield TicketOpened(ticket)
 
     def _settled(self, payload: JSONObject) -> Iterator[Out]:
         ticket_id = payload["ticketId"]
-        yield Settled(ticket_id)
+        yield TicketClosed(ticket_id)
         if self._calls.pop(ticket_id, None) is not None:
             done = payload["resolution"] == "approved"
             yield self._update(ticket_id, status="completed" if done else "failed")

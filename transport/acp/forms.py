@@ -14,7 +14,7 @@ import attrs
 
 from greenroom.actors.contract.plain import JSONObject, JSONValue
 
-from ..terminal.approval_prompt import read_value
+from ..terminal.ticket_text import read_value
 
 RESULT: Final = "result"
 """The property of a form that asks for one value."""

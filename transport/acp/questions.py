@@ -15,7 +15,8 @@ from greenroom.actors.contract.plain import JSONObject, JSONValue
 from greenroom.actors.permission.remembered import Always, suggested
 
 from ..terminal import text_format
-from ..terminal.approval_prompt import answerable_by_yes, barred, details
+from ..terminal.difference_text import ProposedDifference
+from ..terminal.ticket_text import answerable_by_yes, barred, details
 from .encoder import content_of, title_of, title_of_run
 from .forms import Form, form_of
 
@@ -31,7 +32,7 @@ TEXT: Final = 20_000
 
 
 @attrs.frozen(kw_only=True)
-class Question:
+class EditorQuestion:
     """A request to the editor about a ticket.
 
     Attributes:
@@ -47,7 +48,7 @@ class Question:
 
 
 @attrs.frozen(kw_only=True)
-class Elsewhere:
+class Unaskable:
     """A ticket that cannot be asked about here, and the reason."""
 
     ticket: Ticket
@@ -55,18 +56,25 @@ class Elsewhere:
 
 
 @attrs.frozen(kw_only=True)
-class Verdict:
+class EditorAnswer:
     """The answer to a question: a decision, and what of it is to be remembered."""
 
     decision: Decision
     remember: Always | None = None
 
 
-Asking: TypeAlias = Question | Elsewhere
+Asking: TypeAlias = EditorQuestion | Unaskable
 
 
 def question_of(
-    ticket: Ticket, session_id: str, call_name: str, *, principal: str, forms: bool, note: str = ""
+    ticket: Ticket,
+    session_id: str,
+    call_name: str,
+    *,
+    principal: str,
+    forms: bool,
+    change: ProposedDifference | None = None,
+    note: str = "",
 ) -> Asking:
     """Return the request about a ticket.
 
@@ -76,53 +84,56 @@ def question_of(
         call_name: The id of the call in the session; of a ticket of the run, the id of its own entry.
         principal: Who decides.
         forms: The editor shows forms.
+        change: The difference that the ticket is about, if any.
         note: Why an earlier answer was not accepted.
     """
     refusal = barred(ticket, principal)
     if refusal:
-        return Elsewhere(ticket=ticket, reason=refusal)
+        return Unaskable(ticket=ticket, reason=refusal)
     if answerable_by_yes(ticket) or asks_outcome(ticket.reason, ticket.action):
-        params = {"sessionId": session_id, "toolCall": _call(ticket, call_name), "options": _options(ticket)}
-        return Question(ticket=ticket, method="session/request_permission", params=params)
+        params = {"sessionId": session_id, "toolCall": _call(ticket, call_name, change), "options": _options(ticket)}
+        return EditorQuestion(ticket=ticket, method="session/request_permission", params=params)
     if not forms:
-        return Elsewhere(ticket=ticket, reason="The answer needs a form, which this editor does not show.")
+        return Unaskable(ticket=ticket, reason="The answer needs a form, which this editor does not show.")
     form = form_of(ticket.response_schema)
-    message = "\n".join(filter(None, (note, _title(ticket), _shown(ticket))))
+    message = "\n".join(filter(None, (note, _title(ticket), _shown(ticket, change))))
     params = {"mode": "form", "sessionId": session_id, "toolCallId": call_name}
     params |= {"message": message, "requestedSchema": form.schema}
-    return Question(ticket=ticket, method="elicitation/create", params=params, form=form)
+    return EditorQuestion(ticket=ticket, method="elicitation/create", params=params, form=form)
 
 
-def verdict_of(question: Question, result: JSONValue) -> Verdict | None:
+def verdict_of(question: EditorQuestion, result: JSONValue) -> EditorAnswer | None:
     """Return what an answer decides; None if it decides nothing."""
     ticket, answer = question.ticket, result if isinstance(result, dict) else {}
     if question.form is None:
         outcome = answer.get("outcome")
         match outcome.get("optionId") if isinstance(outcome, dict) and outcome.get("outcome") == "selected" else None:
             case "allow_once":
-                return Verdict(decision=ticket.approve())
+                return EditorAnswer(decision=ticket.approve())
             case "allow_always" if (always := suggested(ticket)) is not None:
-                return Verdict(decision=ticket.approve(), remember=always)
+                return EditorAnswer(decision=ticket.approve(), remember=always)
             case "reject_once":
-                return Verdict(decision=ticket.deny())
+                return EditorAnswer(decision=ticket.deny())
             case _:
                 return None
     match answer.get("action"):
         case "accept":
             content = answer.get("content")
-            return Verdict(decision=ticket.approve(question.form.answer(content if isinstance(content, dict) else {})))
+            return EditorAnswer(
+                decision=ticket.approve(question.form.answer(content if isinstance(content, dict) else {}))
+            )
         case "decline":
-            return Verdict(decision=ticket.deny())
+            return EditorAnswer(decision=ticket.deny())
         case _:
             return None
 
 
-def _call(ticket: Ticket, call_name: str) -> JSONObject:
+def _call(ticket: Ticket, call_name: str, change: ProposedDifference | None) -> JSONObject:
     call = {
         "toolCallId": call_name,
         "title": _title(ticket),
         "status": "pending",
-        "content": content_of(_shown(ticket)),
+        "content": content_of(_shown(ticket, change)),
     }
     return call | ({"name": ticket.tool, "rawInput": ticket.arguments} if ticket.tool else {})
 
@@ -135,9 +146,9 @@ def _title(ticket: Ticket) -> str:
     return title_of(ticket.tool, "unknown", ticket.arguments)
 
 
-def _shown(ticket: Ticket) -> str:
+def _shown(ticket: Ticket, change: ProposedDifference | None) -> str:
     """Return exactly what would happen, as text."""
-    return "\n".join(row for row, _ in details(ticket))[:TEXT]
+    return "\n".join(row for row, _ in details(ticket, change, whole=True))[:TEXT]
 
 
 def _options(ticket: Ticket) -> list[JSONObject]:

@@ -39,18 +39,18 @@ class _Params(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
     pass
 
 
-class NamedValue(_Params):
+class NamedValue(_Params, frozen=True, kw_only=True):
     """A variable of the environment, or a header."""
 
     name: str
-    value: str = msgspec.field()
+    value: str
 
     def __repr__(self) -> str:
         """Show the name; the value may be a secret."""
         return f"NamedValue({self.name!r})"
 
 
-class MCPServer(_Params):
+class MCPServer(_Params, frozen=True, kw_only=True):
     """An MCP server that the editor names: a program, or an address.
 
     Attributes:
@@ -69,7 +69,7 @@ class MCPServer(_Params):
     headers: tuple[NamedValue, ...] = ()
 
 
-class ClientFeatures(_Params):
+class ClientFeatures(_Params, frozen=True, kw_only=True):
     """What an editor shows.
 
     Attributes:
@@ -83,7 +83,7 @@ class ClientFeatures(_Params):
     name: str = ""
 
 
-class OpenSession(_Params):
+class OpenSession(_Params, frozen=True, kw_only=True):
     """session/new, session/load or session/resume; `session_id` is "" for a new one."""
 
     cwd: str
@@ -91,20 +91,20 @@ class OpenSession(_Params):
     session_id: str = ""
 
 
-class ListSessions(_Params):
+class ListSessions(_Params, frozen=True, kw_only=True):
     """session/list."""
 
     cwd: str | None = None
     cursor: str | None = None
 
 
-class OneSession(_Params):
+class OneSession(_Params, frozen=True, kw_only=True):
     """session/close or session/cancel."""
 
     session_id: str
 
 
-class Prompt(_Params):
+class PromptParams(_Params, frozen=True, kw_only=True):
     """session/prompt: its text and images."""
 
     session_id: str
@@ -112,7 +112,7 @@ class Prompt(_Params):
     images: tuple[Any, ...] = ()
 
 
-class _Block(_Params):
+class _Block(_Params, frozen=True, kw_only=True):
     type: str
     text: str = ""
     data: str = ""
@@ -121,7 +121,7 @@ class _Block(_Params):
     uri: str | None = None
 
 
-class _PromptParams(_Params):
+class _RawPrompt(_Params, frozen=True, kw_only=True):
     session_id: str
     prompt: tuple[_Block, ...]
 
@@ -203,13 +203,13 @@ def named(params: JSONObject) -> OneSession:
     return request
 
 
-def prompted(params: JSONObject) -> Prompt:
+def prompted(params: JSONObject) -> PromptParams:
     """Return the text and the images of a prompt; links to resources become links in the text.
 
     Raises:
         InvalidParams: A block is of another type, an image is none, or the prompt is empty.
     """
-    request = _converted(params, _PromptParams)
+    request = _converted(params, _RawPrompt)
     _check_id(request.session_id)
     if len(request.prompt) > BLOCKS:
         raise InvalidParams(f"prompt: {len(request.prompt):,} blocks; give at most {BLOCKS:,}")
@@ -227,7 +227,7 @@ def prompted(params: JSONObject) -> Prompt:
     text = "".join(texts)
     if not text.strip() and not images:
         raise InvalidParams("prompt is empty: give a text or an image")
-    return Prompt(session_id=request.session_id, text=text, images=tuple(images))
+    return PromptParams(session_id=request.session_id, text=text, images=tuple(images))
 
 
 def _image(block: _Block, index: int) -> Image:

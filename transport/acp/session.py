@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable
 from typing import Final, Literal
 
@@ -18,9 +19,11 @@ from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..client import Client
 from ..terminal import text_format
-from .editor import Editor, OpenRequest, RequestFailed
-from .encoder import AcpEncoder, Asked, Ended, Out, Rested, Settled, StopReason, Update
-from .questions import Elsewhere, Question, question_of, verdict_of
+from ..terminal.difference import difference_of
+from .editor import Editor, EditorRequest, RequestFailed
+from .encoder import AcpEncoder, Ended, Out, Rested, StopReason, TicketClosed, TicketOpened, Update
+from .link import GatewayLink
+from .questions import EditorQuestion, Unaskable, question_of, verdict_of
 from .requests import ClientFeatures
 
 DISMISSED: Final = 0.5
@@ -47,7 +50,7 @@ class _OpenTicket:
     ticket: Ticket
     state: Literal["asked", "decided", "dismissed", "elsewhere"] = "asked"
     reason: str = ""
-    request: OpenRequest | None = None
+    request: EditorRequest | None = None
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, repr=False)
 
 
@@ -56,13 +59,13 @@ class Desk:
     """What the sessions of one editor share.
 
     Attributes:
-        client: The gateway.
+        link: The gateway.
         editor: The editor.
         features: What the editor shows.
         where: Run id -> a sentence that says where else to answer.
     """
 
-    client: Client
+    link: GatewayLink
     editor: Editor
     features: ClientFeatures
     where: Callable[[str], str]
@@ -100,19 +103,22 @@ class FollowedRun:
         Raises:
             GreenroomError: The run cannot be followed.
         """
-        async with self._desk.client.follow(self.run_id) as events:
+        await self._desk.link.call(lambda client: self._replay(client, last, shown=shown))
+        await self._replayed(self._encoder.live(), shown=shown)
+
+    async def _replay(self, client: Client, last: int, *, shown: bool) -> None:
+        async with client.follow(self.run_id, after=self._encoder.last) as events:
             while self._encoder.last < last:
                 await self._replayed(self._encoder.take(await anext(events)), shown=shown)
-        await self._replayed(self._encoder.live(), shown=shown)
 
     async def _replayed(self, outs: list[Out], *, shown: bool) -> None:
         for out in outs:
             match out:
                 case Update(fields=fields) if shown:
                     await self._desk.editor.update(self._session_id, fields)
-                case Asked(ticket=ticket):
+                case TicketOpened(ticket=ticket):
                     self._tickets[ticket.ticket_id] = _OpenTicket(ticket)
-                case Settled(ticket_id=ticket_id):
+                case TicketClosed(ticket_id=ticket_id):
                     self._tickets.pop(ticket_id, None)
                 case Ended():
                     self._ended.set()
@@ -126,22 +132,26 @@ class FollowedRun:
                 for ticket in tuple(self._tickets.values()):
                     nursery.start_soon(self._ask, ticket)
                 self._encoder.live()
-                async with self._desk.client.follow(self.run_id, after=self._encoder.last) as events:
-                    async for event in events:
-                        for out in self._encoder.take(event):
-                            await self._take(out, nursery)
+                await self._desk.link.call(lambda client: self._follow(client, nursery))
                 nursery.cancel_scope.cancel()
         except GreenroomError as error:
             await self._answer_with(RequestFailed(INTERNAL_ERROR, str(error), {"runId": self.run_id}))
         finally:
             self._ended.set()
 
+    async def _follow(self, client: Client, nursery: trio.Nursery) -> None:
+        async with client.follow(self.run_id, after=self._encoder.last) as events:
+            async for event in events:
+                for out in self._encoder.take(event):
+                    await self._take(out, nursery)
+
     async def cancel(self) -> None:
         """Cancel the run, and withdraw its questions."""
         self._cancelled = True
         for ticket in tuple(self._tickets.values()):
             await self._withdraw(ticket)
-        await self._desk.client.cancel(self.run_id)
+        command_id = secrets.token_hex(16)
+        await self._desk.link.call(lambda client: client.cancel(self.run_id, command_id=command_id))
 
     async def wait_ended(self) -> None:
         """Wait until the run is over, or cannot be followed."""
@@ -154,10 +164,10 @@ class FollowedRun:
             case Update(fields=fields):
                 self._resting = False
                 await self._desk.editor.update(self._session_id, fields)
-            case Asked(ticket=ticket):
+            case TicketOpened(ticket=ticket):
                 self._tickets[ticket.ticket_id] = opened = _OpenTicket(ticket)
                 nursery.start_soon(self._ask, opened)
-            case Settled(ticket_id=ticket_id):
+            case TicketClosed(ticket_id=ticket_id):
                 settled = self._tickets.pop(ticket_id, None)
                 if settled is not None:
                     await self._withdraw(settled)
@@ -203,8 +213,8 @@ class FollowedRun:
         with opened.scope:
             note = ""
             for _ in range(TRIES):
-                asking = self._question(opened.ticket, note)
-                if isinstance(asking, Elsewhere):
+                asking = await self._question(opened.ticket, note)
+                if isinstance(asking, Unaskable):
                     opened.state, opened.reason = "elsewhere", asking.reason
                     break
                 opened.request = await self._desk.editor.ask(asking.method, asking.params)
@@ -217,24 +227,30 @@ class FollowedRun:
                 await trio.sleep(DISMISSED)
             await self._hand_over()
 
-    def _question(self, ticket: Ticket, note: str) -> Question | Elsewhere:
+    async def _question(self, ticket: Ticket, note: str) -> EditorQuestion | Unaskable:
+        client = await self._desk.link.client()
+        change = await self._desk.link.call(lambda client: difference_of(client, ticket))
         return question_of(
             ticket,
             self._session_id,
             self._encoder.call_name(ticket.call_id or ticket.ticket_id),
-            principal=self._desk.client.principal,
+            principal=client.principal,
             forms=self._desk.features.forms,
+            change=change,
             note=note,
         )
 
-    async def _decide(self, question: Question, answer: Answered, opened: _OpenTicket) -> str:
+    async def _decide(self, question: EditorQuestion, answer: Answered, opened: _OpenTicket) -> str:
         """Decide as the editor has answered; return why the run refuses an answer that another one may replace."""
         verdict = None if answer.code is not None else verdict_of(question, answer.result)
         if verdict is None:
             opened.state = "dismissed"
             return ""
         opened.state = "decided"
-        result = await self._desk.client.decide(self.run_id, verdict.decision, remember=verdict.remember)
+        decision = attrs.evolve(verdict.decision, decision_id=secrets.token_hex(16))
+        result = await self._desk.link.call(
+            lambda client: client.decide(self.run_id, decision, remember=verdict.remember)
+        )
         if result.code == NOT_REMEMBERED:
             await self._notice("warning", result.detail or "The answer was not remembered.")
         if result.ok or result.code in _OVER:
