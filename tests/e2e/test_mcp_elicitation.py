@@ -54,7 +54,8 @@ async def ticket_of(run: Any) -> gr.Ticket:
 
 async def text_of(run: Any) -> str:
     """What the model reads as the result of the call, once the run has ended."""
-    assert isinstance(outcome := await run.wait(), gr.Completed), outcome
+    outcome = await run.wait()
+    assert isinstance(outcome, gr.Completed), outcome
     return str(outcome.output)
 
 
@@ -156,7 +157,7 @@ async def test_a_denied_question_ends_the_call_and_the_server_is_not_asked_again
 @pytest.mark.rule("MC-6")
 async def test_a_modern_question_waits_over_a_restart_and_is_answered_without_the_agents(way, tmp_path):
     """Asked by one runtime, judged and decided by one without agents, and the call is repeated by a third."""
-    nasty, store = Nasty(tmp_path, "modern", way), f"sqlite:{tmp_path / 'runs.db'}"
+    nasty, store = Nasty(tmp_path, "modern", way), gr.SQLiteStore(tmp_path / "runs.db")
     with trio.fail_after(20):
         with nasty.running():
             async with gr.open_runtime(store, agents=[agent("asks", nasty.toolset())]) as runtime:
@@ -187,15 +188,20 @@ async def test_a_denied_question_is_declined_and_the_server_goes_on(way, tmp_pat
 
 @pytest.mark.rule("MC-7")
 async def test_a_question_of_a_session_is_withdrawn_by_a_restart(way, tmp_path):
-    nasty, store = Nasty(tmp_path, "handshake", way), f"sqlite:{tmp_path / 'runs.db'}"
+    nasty, store = Nasty(tmp_path, "handshake", way), gr.SQLiteStore(tmp_path / "runs.db")
     with trio.fail_after(20):
         with nasty.running():
-            async with gr.open_runtime(store, agents=[agent("asks", nasty.toolset())]) as runtime:
+            async with gr.open_runtime(store, agents=[agent("asks", nasty.toolset())], drain=0) as runtime:
                 run = await runtime.start("a", "go", run_id="r")
                 ticket = await ticket_of(run)
                 assert ticket.live
             async with gr.open_runtime(store, agents=[agent("asks", nasty.toolset())]) as runtime:
                 run = await runtime.get("r")
+                async with run.events() as events:
+                    async for event in events:
+                        if event.type == "run.approval.resolved":
+                            break
+                assert (event.payload["resolution"], event.payload["reason"][:10]) == ("withdrawn", "owner_lost")
                 again = await ticket_of(run)
                 assert again.reason == "outcome_unknown"
                 late = await run.decide(ticket.approve(ADA))
