@@ -33,8 +33,9 @@ class Backend(abc.ABC):
         """Return the tool whose calls are the work; an agent takes it once, when it is made.
 
         The arguments are `{"prompt": str}`, and `{"instructions": str}` besides if the schema of the tool has that
-        property; otherwise the instructions begin the prompt. The result is a text; if `proposes`, it is an object of
-        `text` and `proposal`, which is null if nothing is changed. A failure ends the run (`on_error="raise"`).
+        property; otherwise the instructions begin the prompt. The result is a text, or a list of a text and
+        attachments; if `proposes`, it is an object of `text` and `proposal`, which is null if nothing is changed. A
+        failure ends the run (`on_error="raise"`).
 
         The body finds the images and files of the input with `new_parts(await ctx.messages(), tool_name)`.
         """

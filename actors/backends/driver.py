@@ -84,7 +84,7 @@ class Driver(Model):
         if newest is None or caller is None:
             return self._prompt(request, thread)
         if caller.tool == self._tool:
-            return self._worked(newest.content)
+            return self._worked(_content(newest))
         if caller.tool == APPLY and self._read_apply is not None:
             return self._applied(request, thread, self._read_apply, newest)
         return self._prompt(request, thread)  # the result of a handoff to this agent
@@ -99,7 +99,7 @@ class Driver(Model):
         self, request: ModelRequest, thread: Sequence[Message], read: ReadApply, newest: Message
     ) -> ModelResponse:
         line = _last_line(newest.content)
-        text = next((read_result(message.content)[0] for message in _results(thread, self._tool)), "")
+        text = next((read_result(_content(message))[0] for message in _results(thread, self._tool)), "")
         ends = [read(_last_line(message.content)) for message in _results(thread, APPLY)]
         if ends[0] == "applied":
             note = "" if request.output_schema is not None else f"\n\n{line[:1].upper()}{line[1:]}."
@@ -162,6 +162,18 @@ def read_result(content: str) -> tuple[str, str | None]:
         return content, None
     proposal = value["proposal"]
     return str(value["text"]), proposal if isinstance(proposal, str) else None
+
+
+def _content(message: Message) -> str:
+    """Return the text of a result; one with images and files is a list that begins with the text."""
+    if not message.parts:
+        return message.content
+    try:
+        value: JSONValue = json.loads(message.content)
+    except (ValueError, RecursionError):
+        return message.content
+    first = value[0] if isinstance(value, list) and value else None
+    return first if isinstance(first, str) else message.content
 
 
 async def _one(response: ModelResponse) -> AsyncGenerator[ModelEvent, None]:

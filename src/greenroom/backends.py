@@ -3,6 +3,7 @@
 coder = gr.backends.agent("coder", gr.backends.Claude(folder="/srv/checkout"), rules=[...])
 """
 
+from greenroom.actors.backends.a2a import A2A as A2A
 from greenroom.actors.backends import items as items
 from greenroom.actors.backends.agent import agent as agent
 from greenroom.actors.backends.backend import Backend as Backend
@@ -25,6 +26,7 @@ from greenroom.actors.backends.programs import Program as Program
 from greenroom.supervision.public import publish as _publish
 
 __all__ = [
+    "A2A",
     "Acp",
     "Backend",
     "Claude",

@@ -363,6 +363,19 @@ COMMANDS: Final[Mapping[str, CommandLine]] = {
   greenroom mcp --db support.db                  the agents of the `greenroom serve` that has the database open
   greenroom mcp --url http://runs.example.org:8765 --token-file token --agent support
 """),
+    "acp": _command(
+        "acp:acp", "be the agent of an editor that speaks the Agent Client Protocol",
+        "Speak the Agent Client Protocol on standard input and output, for editors. A session is a thread, a prompt a "
+        "run on it. With AGENT this process works on the runs, unless a gateway has the database open already; without "
+        "AGENT, such a gateway does.",
+        option("agents AGENT", "file.py:name or package.module:name; without a name, all its agents", nargs="*"),
+        option("--agent KEY", "the agent that works on prompts (default: the only one)"),
+        WHERE,
+        examples="""\
+  greenroom acp support.py:agent --db support.db       for the settings of an editor (docs/acp.md)
+  greenroom acp --db support.db                        the server of this database has the agents
+  greenroom acp --url http://127.0.0.1:8765 --token-file token --agent support
+"""),
     "follow": _command(
         "follow:follow", "follow a run of another process live",
         "Show the history of a run, then its events live to its end. A run without an owner has only recorded events.",
