@@ -27,6 +27,8 @@ WAV = (
     + b"data\0\0\0\0"
 )
 IMAGE = gr.Image(_png())
+LATER = 1.0
+"""Seconds after which a call has become a task."""
 
 
 def wants(message: str, **properties: Any) -> gr.Suspend:
@@ -257,27 +259,34 @@ async def protocol_error_job() -> str:
 
 @gr.tool(replay="safe")
 async def confirm_delete(ctx: gr.ToolContext, filename: str = "file") -> str:
-    """Ask before a deletion."""
+    """Ask before a deletion, later than a call waits for its end."""
     if answered(ctx) is None:
+        await trio.sleep(LATER)
         raise wants(f"Delete {filename}?", confirm={"type": "boolean"})
     return f"deleted {filename}: {answered(ctx)}"
 
 
-async def _one_input(ctx: gr.ToolContext, key: str) -> Any:
-    return (await ctx.ask(wants(f"What is the {key}?", **{key: {"type": "string"}}))).result
+@gr.tool(replay="safe")
+async def test_tool_with_task(ctx: gr.ToolContext) -> str:
+    """Ask for a name, then take a while."""
+    if answered(ctx) is None:
+        raise wants("What is your name?", name={"type": "string"})
+    await trio.sleep(LATER)
+    return f"Hello, {answered(ctx)}!"
 
 
 @gr.tool
 async def multi_input(ctx: gr.ToolContext) -> str:
-    """Ask two questions together."""
+    """Ask two questions together, later than a call waits for its end."""
     answers: dict[str, Any] = {}
+    await trio.sleep(LATER)
 
-    async def ask(key: str) -> None:
-        answers[key] = await _one_input(ctx, key)
+    async def ask(name: str, kind: str) -> None:
+        answers[name] = (await ctx.ask(wants(f"What is the {name}?", **{name: {"type": kind}}))).result
 
     async with trio.open_nursery() as nursery:
-        for key in ("name", "colour"):
-            nursery.start_soon(ask, key)
+        nursery.start_soon(ask, "name", "string")
+        nursery.start_soon(ask, "confirm", "boolean")
     return f"{answers}"
 
 
