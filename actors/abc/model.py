@@ -70,9 +70,9 @@ class Model(abc.ABC):
         name: names the model in events, in the agent's digest and in messages.
         structured: "prompt": for an agent with an output type, the system text asks for JSON of its schema. "native":
             the model itself passes `request.output_schema` to its provider.
-        input_schema: JSON Schema of an object, for a model that reads the input of a run as JSON of this form, such as
-            the arguments of one tool; None for a model that reads text. Protocols that offer agents as tools (MCP) show
-            it to their clients and check what these send.
+        input_schema: JSON Schema of a run's input, for a model that reads the input as the JSON text of an object, as
+            that of `tool_agent` does; None: the input is any text. Protocols that offer agents as tools (MCP) show the
+            schema to their clients and check what these send.
     """
 
     name: str = "model"
