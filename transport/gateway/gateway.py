@@ -27,6 +27,7 @@ from .api import Api
 from .connections import Closable
 from .descriptors import room, soft_limit
 from .downloads import Downloads
+from .exposed import A2AOptions
 from .fanout import RunPumps
 from .feed import RunListFeed
 from .http import Route
@@ -65,6 +66,7 @@ class Gateway:
         emptied: Set when the last connection ends after that.
         parting: Close code for WebSockets when the gateway stops.
         on_abort: Effect on a run whose client closes its chat stream.
+        a2a: The agents that are offered over A2A, and who may read their cards.
         crashes: Names the parts of the gateway that have crashed of late.
     """
 
@@ -74,6 +76,7 @@ class Gateway:
     limits: Limits
     routes: Sequence[Route[Gateway]]
     on_abort: OnAbort = "continue"
+    a2a: A2AOptions = attrs.field(factory=A2AOptions)
     metrics: Metrics = attrs.field(factory=Metrics)
     most: int = attrs.field(init=False)
     strangers: dict[SharedStream, trio.CancelScope] = attrs.field(factory=dict)
