@@ -9,6 +9,7 @@ import attrs
 from ..frontends.a2a import routes as a2a
 from ..frontends.ag_ui import routes as ag_ui
 from ..frontends.ai_sdk import routes as ai_sdk
+from ..frontends.mcp import routes as mcp
 from ..gateway import artifact_routes, console, documents, rule_routes, run_routes
 from ..gateway.exposed import A2AOptions
 from ..gateway.gateway import Gateway
@@ -22,6 +23,7 @@ ROUTES: Final[tuple[Route[Gateway], ...]] = (
     *ag_ui.ROUTES,
     *ai_sdk.ROUTES,
     *a2a.ROUTES,
+    *mcp.ROUTES,
     *console.ROUTES,
 )
 

@@ -18,6 +18,7 @@ from greenroom.supervision import ActorContext, Exit, Ref, open_collapsing_nurse
 from greenroom.supervision.exits import Crashed
 
 from ..bearer_token import new_token
+from ..frontends.mcp.tools import check_exposed
 from ..gateway.access import OriginPolicy, Principal, TokenTable, own_hosts
 from ..gateway.exposed import Cards, a2a_options
 from ..gateway.gateway import Gateway, OnAbort
@@ -75,6 +76,7 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
     a2a: Iterable[str] | None = None,
     a2a_default: str | None = None,
     a2a_cards: Cards = "private",
+    mcp: Iterable[str] | None = None,
     sockets: Iterable[socket.socket] = (),
     task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -99,6 +101,8 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
         a2a: Keys of the agents that A2A clients may use; None offers all, () none.
         a2a_default: The agent whose card is at /.well-known/agent-card.json; without it that of the only agent.
         a2a_cards: "public" shows the cards without a token; "private" needs one, as all else does.
+        mcp: Keys of the agents that MCP clients can call as tools (`/v1/mcp`); () for none, None for all agents of the
+            runtime.
         sockets: Sockets that listen already, in place of binding `host` and `port`: a parent whose processes share
             one port passes them on, or a service manager. They are closed at the end.
         task_status: Receives the address.
@@ -137,6 +141,7 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
         routes=routes_with(offered),
         on_abort=on_abort,
         a2a=offered,
+        mcp=check_exposed(runtime.agents, mcp),
     )
     hall = Acceptor(gateway, accepting)
     address = Address(host=str(addresses[0][0]), port=addresses[0][1], token=made)
