@@ -13,7 +13,9 @@ from typing import Final
 from greenroom.actors.contract.ids import content_digest
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]")
-_SESSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
+_ESCAPED: Final = re.compile(r"(?::[0-9A-F]{2})+")
+_LONGEST: Final = 128
+"""Most characters of a session's id."""
 
 
 def run_of(who: str, agent: str, message_id: str) -> str:
@@ -27,22 +29,20 @@ def thread_of(run_id: str) -> str:
 
 
 def session_of(message_id: str) -> str | None:
-    """Return the id of the session for a message: its own, with :XX for other bytes; None if that is too long."""
-    session = "".join(
+    """Return the id of the session for a message: `m.` and its own id, with :XX for other bytes; None if too long."""
+    session = "m." + "".join(
         letter if _PLAIN.fullmatch(letter) else "".join(f":{byte:02X}" for byte in letter.encode("utf-8", "replace"))
         for letter in message_id
     )
-    return session if _SESSION.fullmatch(session) else None
+    return session if len(session) <= _LONGEST else None
 
 
 def message_of(who: str, agent: str, run_id: str, session: str | None) -> str | None:
     """Return the id of the message that has started a run; None if the run did not begin with one."""
-    if session is None:
+    if session is None or not session.startswith("m."):
         return None
     try:
-        message_id = re.sub(
-            r"(?::[0-9A-F]{2})+", lambda found: bytes.fromhex(found[0].replace(":", "")).decode(), session
-        )
+        message_id = _ESCAPED.sub(lambda found: bytes.fromhex(found[0].replace(":", "")).decode(), session[2:])
     except ValueError:
         return None
     return message_id if run_of(who, agent, message_id) == run_id else None

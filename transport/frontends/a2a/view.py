@@ -159,7 +159,7 @@ def fold(task: RunTask, event: Event) -> RunTask:
 def _moved(task: RunTask, event: Event) -> RunTask:
     payload = event.payload
     state = STATES[payload["to"]]
-    if state is TaskState.FAILED and STATES[payload["source"]] is TaskState.SUBMITTED:
+    if state is TaskState.FAILED and STATES[payload["from"]] is TaskState.SUBMITTED:
         state = TaskState.REJECTED
     said: A2AMessage | None = None
     if state is TaskState.INPUT_REQUIRED:
