@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
@@ -282,7 +282,7 @@ def _fault(server: Server) -> str | None:
 
 def _fault_of_texts(server: Server) -> str | None:
     for option, texts in (("headers", server.headers), ("env", server.env)):
-        for name, text in texts.items() if isinstance(texts, Mapping) else ((texts, ""),):
+        for name, text in _items(texts):
             if not isinstance(name, str) or not isinstance(text, str | EnvironmentValue):
                 return f"{option}={{{name!r:.100}: ...}}): give a dict of names and texts or gr.env(...)"
             if option == "headers" and not is_header((name, text if isinstance(text, str) else "-")):
@@ -291,7 +291,7 @@ def _fault_of_texts(server: Server) -> str | None:
 
 
 def _fault_of_rest(server: Server) -> str | None:
-    for glob, rule in server.rules.items() if isinstance(server.rules, Mapping) else ((server.rules, None),):
+    for glob, rule in _items(server.rules):
         if not isinstance(glob, str) or not isinstance(rule, Rule):
             return f"tools={{{glob!r:.100}: {rule!r:.100}}}): give a dict of globs and gr.mcp.Rule(...)"
     if server.scope not in ("runtime", "run"):
@@ -302,8 +302,13 @@ def _fault_of_rest(server: Server) -> str | None:
     return None
 
 
-def _is_address(url: object) -> bool:
-    parts = capture(urlsplit, url)
-    if not isinstance(url, str) or not url.isprintable() or isinstance(parts, Raised):
+def _items(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the items of a dict; of anything else, a pair that is none."""
+    return value.items() if isinstance(value, Mapping) else ((value, value),)
+
+
+def _is_address(url: str) -> bool:
+    parts = capture(lambda: urlsplit(url))
+    if isinstance(parts, Raised) or not url.isprintable():
         return False
     return parts.value.scheme in ("http", "https") and bool(parts.value.hostname) and "@" not in parts.value.netloc

@@ -419,24 +419,26 @@ class ServerActor:
             return await self._send(client, message)
         raise ToolError(f"MCP server {self._server!r} said nothing for {self._idle:g} s.", run_code="run_timeout")
 
-    async def _send(self, client: Client, message: CallTool) -> ServerAnswer:
-        call = message.call
+    async def _send(self, client: Client, call: CallTool) -> ServerAnswer:
+        sent = call.call
         request = types.CallToolRequest(
-            params=types.CallToolRequestParams(
-                name=call.tool,
-                arguments=call.arguments,
-                input_responses=call.input_responses,
-                request_state=call.request_state,
-                _meta=call.meta,
+            params=types.CallToolRequestParams.model_validate(
+                {
+                    "name": sent.tool,
+                    "arguments": sent.arguments,
+                    "inputResponses": sent.input_responses,
+                    "requestState": sent.request_state,
+                    "_meta": sent.meta,
+                }
             )
         )
 
-        async def progressed(progress: float, total: float | None, text: str | None) -> None:
+        async def progressed(progress: float, total: float | None, message: str | None) -> None:
             fraction = min(max(progress / total, 0.0), 1.0) if total else 0.0
-            message.heard()
-            _offer(message.steps, Progressed(fraction=fraction, text=text or ""))
+            call.heard()
+            _offer(call.steps, Progressed(fraction=fraction, text=message or ""))
 
-        message.sent = True
+        call.sent = True
         result = await client.session.send_request(request, _ANSWER, progress_callback=progressed)
         return ServerAnswer(result=result.model_dump(by_alias=True, mode="json", exclude_none=True))
 

@@ -10,9 +10,9 @@ from ..errors import UsageError
 try:
     import anyio as anyio  # noqa: PLC0414 - exported to the modules beside
     import httpx2 as httpx2  # noqa: PLC0414 - as above
-    import mcp_types as types  # noqa: F401 - as above
     from mcp import Client as Client  # noqa: PLC0414 - as above
     from mcp import MCPError as MCPError  # noqa: PLC0414 - as above
+    from mcp import types as types  # noqa: PLC0414 - as above
     from mcp.client.streamable_http import streamable_http_client as streamable_http_client  # noqa: PLC0414 - as above
     from mcp.shared.message import SessionMessage as SessionMessage  # noqa: PLC0414 - as above
     from pydantic import TypeAdapter as TypeAdapter  # noqa: PLC0414 - as above

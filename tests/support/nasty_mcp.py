@@ -3,9 +3,9 @@
     python nasty_mcp.py FOLDER [--era modern|handshake] [--http] [--many N]
 
 Each execution of a tool appends its name to FOLDER/executed, so a test counts effects as the server saw them. The
-description of the tool `shifting` is the text of FOLDER/description. With --http the port is written to FOLDER/port and
-each request's headers, but for the usual ones, are appended to FOLDER/headers; else the server talks on its standard
-streams. The canary in the environment, NASTY_CANARY, is in each of its texts that a tool named `leaks` gives away.
+description of the tool `shifting` is the text of FOLDER/description. With --http the first line of output is the port,
+and each request's headers, but for the usual ones, are appended to FOLDER/headers; else the server talks on its
+standard streams. The canary in the environment, NASTY_CANARY, is in each of its texts that a tool named `leaks` gives away.
 """
 
 import argparse
@@ -306,9 +306,8 @@ def main() -> None:
         serve_streams(nasty)
         return
     server = Server(nasty)
-    port = options.folder / "port"
-    port.with_suffix(".new").write_text(str(server.server_address[1]))
-    port.with_suffix(".new").rename(port)
+    sys.stdout.write(f"{server.server_address[1]}\n")
+    sys.stdout.flush()
     server.serve_forever()
 
 

@@ -57,6 +57,8 @@ PURE = (
         for name in ("ag_ui/builder", "ag_ui/encoder", "ag_ui/history", "ag_ui/interrupts")
     ),
     *(f"transport/frontends/{name}.py" for name in ("ai_sdk/builder", "ai_sdk/encoder")),
+    "transport/cli/mcp_session.py",
+    *(f"transport/acp/{name}.py" for name in ("encoder", "forms", "questions", "requests")),
     "transport/protocol/*",
     "transport/gateway/openapi.py",
     "transport/gateway/asyncapi.py",
@@ -96,7 +98,7 @@ ROOMS = {
         {"protocol"},
         {"console", "terminal"},
         {"client", "gateway"},
-        {"frontends"},
+        {"acp", "frontends"},
         {"server"},
         {"cli", "demo"},
     ),
