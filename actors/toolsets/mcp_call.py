@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 import trio
@@ -27,13 +27,13 @@ from .mcp_actor import (
     ServerTool,
     ServerUnavailable,
 )
-from .mcp_elicitation import answer_elicitation, ask_for_input, repeated
+from .mcp_elicitation import answer_elicitation, asks_again_and_again, first_round, next_round
+from .mcp_forms import ROUNDS
 from .mcp_results import result_of
 
 KEY: Final = "greenroom/key"
 """The idempotency key of a call, in `_meta`: equal in every attempt."""
-CUT: Final = "cut"
-"""In the memo: the attempt whose call was cut."""
+Steps: TypeAlias = trio.MemoryReceiveChannel[CallStep]
 
 
 @attrs.frozen(kw_only=True, repr=False)
@@ -74,19 +74,22 @@ async def work(link: ServerLink, tool: ServerTool, ctx: ToolContext[Any], argume
         ToolError: The server is not there, or the call has failed.
         Suspend: People are asked.
     """
-    decided = _outcome(ctx)
-    if decided is not None:
-        return decided[0]
-    call = repeated(ctx, CallArguments(tool=tool.name, arguments=arguments, meta={KEY: ctx.idempotency_key}))
+    now = await first_round(ctx, CallArguments(tool=tool.name, arguments=arguments, meta={KEY: ctx.idempotency_key}))
+    answer = await _sent(link, ctx, now.call, safe=safe)
+    while answer.asks:
+        now = await next_round(ctx, link.name, now, answer)
+        answer = await _sent(link, ctx, now.call, safe=safe)
+    return result_of(link.name, answer.result, tool.output_schema)
+
+
+async def _sent(link: ServerLink, ctx: ToolContext[Any], call: CallArguments, *, safe: bool) -> ServerAnswer:
+    """Return the answer to one round of a call."""
     try:
-        answer = await _asked(link, ctx, call)
+        return await _asked(link, ctx, call)
     except CallCut as error:
         if not safe:
-            raise await _unknown(link, ctx, error) from error
-        answer = await _once_more(link, ctx, call)
-    if answer.asks:
-        return await ask_for_input(ctx, link.name, answer)
-    return result_of(link.name, answer.result, tool.output_schema)
+            raise _unknown(link, error) from error
+        return await _once_more(link, ctx, call)
 
 
 async def _once_more(link: ServerLink, ctx: ToolContext[Any], call: CallArguments) -> ServerAnswer:
@@ -96,23 +99,14 @@ async def _once_more(link: ServerLink, ctx: ToolContext[Any], call: CallArgument
         raise link.actor.unavailable(f"{error}, twice in one call") from error
 
 
-async def _unknown(link: ServerLink, ctx: ToolContext[Any], error: CallCut) -> Suspend:
-    """Return the question about a call that was cut, and keep that it is asked."""
-    await ctx.save({**(ctx.memo or {}), CUT: ctx.attempt})
+def _unknown(link: ServerLink, error: CallCut) -> Suspend:
+    """Return the question about a call that was cut. A decision with a result ends the call, and no body runs."""
     return Suspend(
         reason="outcome_unknown",
         action="outcome_unknown",
         message=f"The connection to MCP server {link.name!r} was lost while this call ran ({error}); it may or may not "
         "have taken effect. Resume runs it again, resume with a result uses that result, cancel ends the call.",
     )
-
-
-def _outcome(ctx: ToolContext[Any]) -> tuple[object] | None:
-    """Return the result that people gave for the attempt before, whose call was cut; None if they gave none."""
-    decision, memo = ctx.decision, ctx.memo or {}
-    if decision is None or decision.result is None or memo.get(CUT) != ctx.attempt - 1:
-        return None
-    return (decision.result,)
 
 
 async def _asked(link: ServerLink, ctx: ToolContext[Any], call: CallArguments) -> ServerAnswer:
@@ -129,7 +123,7 @@ async def _asked(link: ServerLink, ctx: ToolContext[Any], call: CallArguments) -
 
     with outgoing, incoming:
         async with open_collapsing_nursery() as nursery:
-            nursery.start_soon(_follow, ctx, incoming, nursery)
+            nursery.start_soon(_follow, link, ctx, incoming, nursery)
             try:
                 return await ask(link.ref, message)
             except (ActorExited, MailboxFull) as error:
@@ -139,15 +133,19 @@ async def _asked(link: ServerLink, ctx: ToolContext[Any], call: CallArguments) -
                 nursery.cancel_scope.cancel()
 
 
-async def _follow(ctx: ToolContext[Any], incoming: trio.MemoryReceiveChannel[CallStep], nursery: trio.Nursery) -> None:
+async def _follow(link: ServerLink, ctx: ToolContext[Any], incoming: Steps, nursery: trio.Nursery) -> None:
+    questions = 0
     async for step in incoming:
         match step:
             case Progressed(fraction=fraction, text=text):
                 await ctx.progress(fraction, text)
             case Elicited():
-                nursery.start_soon(_answer, ctx, step)
+                questions += 1
+                if questions > ROUNDS:
+                    raise asks_again_and_again(link.name)
+                nursery.start_soon(_answer, link, ctx, step)
 
 
-async def _answer(ctx: ToolContext[Any], question: Elicited) -> None:
+async def _answer(link: ServerLink, ctx: ToolContext[Any], question: Elicited) -> None:
     with question.scope:
-        question.reply.send(await answer_elicitation(ctx, question))
+        question.reply.send(await answer_elicitation(ctx, link.name, question))
