@@ -2,16 +2,14 @@
 
 import logging
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import trio
 
 import greenroom as gr
 from greenroom.testing import call
 
-from ..support.mcp_servers import SAFE, agent_with, executed, program, run_with, seen, use
+from ..support.mcp_servers import SAFE, agent_with, executed, program, run_with, seen, until, use
 
 pytestmark = pytest.mark.no_cover
 CANARY = "canary-7f3a9c1e5b"
@@ -174,13 +172,6 @@ async def test_secrets_of_a_server_are_in_no_event_and_no_log(monkeypatch, caplo
 async def gone(pid: int) -> None:
     """Wait until a process has ended."""
     await until(lambda: not Path(f"/proc/{pid}").exists())
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait for what another process does, for up to 10 s."""
-    with trio.fail_after(10):
-        while not holds():  # noqa: ASYNC110 - no event says so
-            await trio.sleep(0.01)
 
 
 # --- calls that are cut ----------------------------------------------------------------------------------------------
