@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import greenroom as gr
-from greenroom.testing import call
+from greenroom.testing import call, check_toolset
 
 from ..support.mcp_servers import SAFE, agent_with, executed, program, run_with, seen, until, use
 
@@ -271,3 +271,7 @@ async def test_a_call_of_a_server_that_has_gone_fails_as_unavailable(tmp_path):
         life = await seen(run, agent, await run.result())
     assert life.codes == {"A": "runtime_unavailable"}
     assert "MCP server 't' is not available: " in life.texts["A"]
+
+
+async def test_a_server_keeps_the_promises_of_a_toolset(era):
+    await check_toolset(lambda: program(era))
