@@ -71,7 +71,8 @@ class Model(abc.ABC):
         structured: "prompt": for an agent with an output type, the system text asks for JSON of its schema. "native":
             the model itself passes `request.output_schema` to its provider.
         input_schema: JSON Schema of a run's input, for a model that reads the input as the JSON text of an object, as
-            that of `tool_agent` does; None: the input is any text.
+            that of `tool_agent` does; None: the input is any text. Protocols that offer agents as tools (MCP) show the
+            schema to their clients and check what these send.
     """
 
     name: str = "model"

@@ -52,7 +52,8 @@ _MARK_LIMIT: Final = 200
 _PIECE: Final = 50
 """Tools that are checked without a checkpoint."""
 
-Open = Callable[[Toolset], Awaitable[None]]
+Open = Callable[[Toolset], Awaitable[Toolset]]
+"""Waits until a toolset is open, and returns the one to ask."""
 Report = Callable[[str, str, BaseException | None], None]
 """(toolset, the failure, its exception) -> None."""
 
@@ -96,7 +97,7 @@ async def ask_toolsets(
     Args:
         agent: The active agent.
         ctx: the context of the step.
-        opened: waits until a toolset is open.
+        opened: waits until a toolset is open, and returns the one to ask.
         watch: notes which toolset is asked, and until when.
         report: A callback for each failure, and for each tool that is cut or left out.
     """
@@ -148,8 +149,8 @@ async def find_tool(
     owner = toolset
 
     async def find() -> Tool[..., object] | None:
-        await opened(owner)
-        tool = await owner.find(info, offered.name)
+        source = await opened(owner)
+        tool = await source.find(info, offered.name)
         _check_answer(agent, owner, [] if tool is None else [tool])
         return tool
 
@@ -170,8 +171,8 @@ async def _ask(
     """Return the tools of a toolset, or how it failed."""
 
     async def tools() -> list[Tool[..., object]]:
-        await opened(toolset)
-        return _check_answer(agent, toolset, await toolset.tools(ctx))
+        source = await opened(toolset)
+        return _check_answer(agent, toolset, await source.tools(ctx))
 
     match await call_user(tools, name=f"toolset {toolset.name}", limit=LIMIT, watch=watch):
         case Returned(list() as answer):

@@ -77,6 +77,7 @@ from greenroom.actors.contract.run_lists import RunQuery as RunQuery
 from greenroom.actors.contract.run_lists import RunSummary as RunSummary
 from greenroom.actors.contract.spec import ExecutionMode as ExecutionMode
 from greenroom.actors.contract.tasks import TaskView as TaskView
+from greenroom.actors.environment import env as env
 from greenroom.actors.errors import AgentDefinitionError as AgentDefinitionError
 from greenroom.actors.errors import GreenroomError as GreenroomError
 from greenroom.actors.errors import LeaseLost as LeaseLost
@@ -161,11 +162,12 @@ __version__ = "0.1.0"
 if _TYPE_CHECKING:
     from greenroom import backends as backends
     from greenroom import ext as ext
+    from greenroom import mcp as mcp
 else:
 
     def __getattr__(name: str) -> object:
-        """Import a module at its first use: most programs have neither rules nor workspaces, nor programs."""
-        if name in ("backends", "ext"):
+        """Import a module at its first use: most programs have neither rules nor workspaces, programs nor servers."""
+        if name in ("backends", "ext", "mcp"):
             return _import_module(f"greenroom.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
@@ -302,6 +304,7 @@ __all__ = [
     "WaitingFor",
     "WritableState",
     "commutative",
+    "env",
     "ext",
     "filters",
     "handoff",

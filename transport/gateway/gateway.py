@@ -31,6 +31,7 @@ from .fanout import RunPumps
 from .feed import RunListFeed
 from .http import Route
 from .metrics import Metrics
+from .questions import QuestionBoard
 from .shared_stream import SharedStream
 
 logger = logging.getLogger("greenroom.gateway")
@@ -65,6 +66,8 @@ class Gateway:
         emptied: Set when the last connection ends after that.
         parting: Close code for WebSockets when the gateway stops.
         on_abort: Effect on a run whose client closes its chat stream.
+        mcp: Keys of the agents that are MCP tools; None: all agents of the process.
+        questions: The open streams that put questions to their clients.
         crashes: Names the parts of the gateway that have crashed of late.
     """
 
@@ -74,6 +77,8 @@ class Gateway:
     limits: Limits
     routes: Sequence[Route[Gateway]]
     on_abort: OnAbort = "continue"
+    mcp: frozenset[str] | None = None
+    questions: QuestionBoard = attrs.field(factory=QuestionBoard)
     metrics: Metrics = attrs.field(factory=Metrics)
     most: int = attrs.field(init=False)
     strangers: dict[SharedStream, trio.CancelScope] = attrs.field(factory=dict)

@@ -49,6 +49,23 @@ FREE: Final[Mapping[str, Schema]] = {
             "mapping": {kind: TEMPLATE.format(name=kind) for kind in command_schemas()},
         },
     },
+    "JsonRpc": {
+        "description": "A JSON-RPC 2.0 message of the Model Context Protocol: a request, a notification or an answer.",
+        "type": "object",
+        "properties": {
+            "jsonrpc": {"const": "2.0"},
+            "id": {"type": ["string", "integer", "null"]},
+            "method": {"type": "string"},
+            "params": {"type": "object"},
+            "result": {"type": "object"},
+            "error": {"type": "object"},
+        },
+        "required": ["jsonrpc"],
+    },
+    "McpError": {
+        "description": "An error of JSON-RPC, or of the gateway if no message was read.",
+        "anyOf": [{"$ref": TEMPLATE.format(name="JsonRpc")}, {"$ref": TEMPLATE.format(name="ErrorBody")}],
+    },
     "Document": {"description": "A JSON document.", "type": "object"},
 }
 """Components composed of others."""

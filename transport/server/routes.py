@@ -6,6 +6,7 @@ from typing import Final
 
 from ..frontends.ag_ui import routes as ag_ui
 from ..frontends.ai_sdk import routes as ai_sdk
+from ..frontends.mcp import routes as mcp
 from ..gateway import artifact_routes, console, documents, rule_routes, run_routes
 from ..gateway.gateway import Gateway
 from ..gateway.http import Route
@@ -17,5 +18,6 @@ ROUTES: Final[tuple[Route[Gateway], ...]] = (
     *documents.ROUTES,
     *ag_ui.ROUTES,
     *ai_sdk.ROUTES,
+    *mcp.ROUTES,
     *console.ROUTES,
 )

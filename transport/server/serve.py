@@ -18,6 +18,7 @@ from greenroom.supervision import ActorContext, Exit, Ref, open_collapsing_nurse
 from greenroom.supervision.exits import Crashed
 
 from ..bearer_token import new_token
+from ..frontends.mcp.tools import check_exposed
 from ..gateway.access import OriginPolicy, Principal, TokenTable, own_hosts
 from ..gateway.gateway import Gateway, OnAbort
 from ..gateway.http_connection import serve_connection
@@ -71,6 +72,7 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
     origins: Iterable[str] = (),
     limits: Limits | None = None,
     on_abort: OnAbort = "continue",
+    mcp: Iterable[str] | None = None,
     sockets: Iterable[socket.socket] = (),
     task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -92,6 +94,8 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
         on_abort: "cancel" cancels a run whose client closes the stream of the AI SDK or of AG-UI before the run is at
             rest (`chat.stop()`, an abort, a closed page and a lost network are indistinguishable for a server).
             "continue": the run continues, and the client may reconnect for the rest.
+        mcp: Keys of the agents that MCP clients can call as tools (`/v1/mcp`); () for none, None for all agents of the
+            runtime.
         sockets: Sockets that listen already, in place of binding `host` and `port`: a parent whose processes share
             one port passes them on, or a service manager. They are closed at the end.
         task_status: Receives the address.
@@ -127,6 +131,7 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
         limits=limits,
         routes=ROUTES,
         on_abort=on_abort,
+        mcp=check_exposed(runtime.agents, mcp),
     )
     hall = Acceptor(gateway, accepting)
     address = Address(host=str(addresses[0][0]), port=addresses[0][1], token=made)
