@@ -69,4 +69,4 @@ class Toolset(abc.ABC):
         Raises:
             Exception: as for `tools`; a later step tries again.
         """
-        yield
+        yield None

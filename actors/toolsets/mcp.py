@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
@@ -20,7 +20,6 @@ from typing_extensions import override
 
 from greenroom.supervision import (
     ActorExited,
-    Backoff,
     ChildSpec,
     MailboxFull,
     Raised,
@@ -32,7 +31,6 @@ from greenroom.supervision import (
 from ..backends.process import ProgramCommand, environment
 from ..contract.plain import JSONObject
 from ..contract.rows import RunInfo
-from ..contract.secrets.current import REDACTOR
 from ..contract.secrets.hidden_values import hides_key
 from ..environment import EnvironmentValue, text_of_variable
 from ..errors import AgentDefinitionError, ToolDefinitionError
@@ -42,19 +40,16 @@ from ..plugins.contexts import PhaseContext
 from ..tools.context import ToolContext
 from ..tools.definition import Tool
 from ..tools.toolset import Toolset
-from .mcp_actor import LOG, ListTools, Message, ServerActor, ServerConnection, ServerTool, ToolListing
+from .mcp_actor import BACKOFF, WITHIN, ListTools, Message, ServerActor, ServerConnection, ServerTool, ToolListing
 from .mcp_call import ServerLink, work
 from .mcp_http import connect_address
 from .mcp_rules import Rule, Rules, is_offered, shown_name
+from .mcp_sdk import LINE_SHOWN, LOG, log_line
 from .mcp_stdio import connect_program
 
 SHUTDOWN: Final = 12.0
 """Seconds for a connection to close: a program may need 2 s, and then the signals of `ProgramProcess.stop`."""
-BACKOFF: Final = Backoff(initial=0.2, factor=2.0, maximum=30.0)
-WITHIN: Final = 300.0
-"""Seconds for which a restart counts in the back-off."""
-STDERR_LIMIT: Final = 4_096
-"""Bytes of a line of standard error that the log shows."""
+
 
 _PIECE: Final = 20
 """Tools that are made without a checkpoint."""
@@ -172,9 +167,7 @@ class Server(Toolset):
     def log(self, level: int, text: str) -> None:
         """Write a line to the log, redacted as the runtime does."""
         if LOG.isEnabledFor(level):
-            line = text[:STDERR_LIMIT].replace("\r", "\\r").replace("\n", "\\n")
-            redactor = REDACTOR.get(None)
-            LOG.log(level, "MCP server %s: %s", self.name, line if redactor is None else redactor.text(line))
+            log_line(level, f"MCP server {self.name}: {text}")
 
 
 @attrs.define(eq=False, repr=False)
@@ -186,10 +179,10 @@ class _Lines:
 
     def heed(self, data: bytes) -> None:
         *lines, rest = bytes(self._rest + data).split(b"\n")
-        self._rest = bytearray(rest[:STDERR_LIMIT])
+        self._rest = bytearray(rest[:LINE_SHOWN])
         for line in lines:
             if line.strip():
-                self._log(logging.DEBUG, line[:STDERR_LIMIT].decode(errors="replace"))
+                self._log(logging.DEBUG, line[:LINE_SHOWN].decode(errors="replace"))
 
 
 @attrs.define(eq=False, repr=False)
@@ -282,7 +275,7 @@ def _fault(server: Server) -> str | None:
 
 def _fault_of_texts(server: Server) -> str | None:
     for option, texts in (("headers", server.headers), ("env", server.env)):
-        for name, text in texts.items() if isinstance(texts, Mapping) else ((texts, ""),):
+        for name, text in _items(texts):
             if not isinstance(name, str) or not isinstance(text, str | EnvironmentValue):
                 return f"{option}={{{name!r:.100}: ...}}): give a dict of names and texts or gr.env(...)"
             if option == "headers" and not is_header((name, text if isinstance(text, str) else "-")):
@@ -291,7 +284,7 @@ def _fault_of_texts(server: Server) -> str | None:
 
 
 def _fault_of_rest(server: Server) -> str | None:
-    for glob, rule in server.rules.items() if isinstance(server.rules, Mapping) else ((server.rules, None),):
+    for glob, rule in _items(server.rules):
         if not isinstance(glob, str) or not isinstance(rule, Rule):
             return f"tools={{{glob!r:.100}: {rule!r:.100}}}): give a dict of globs and gr.mcp.Rule(...)"
     if server.scope not in ("runtime", "run"):
@@ -302,8 +295,13 @@ def _fault_of_rest(server: Server) -> str | None:
     return None
 
 
-def _is_address(url: object) -> bool:
-    parts = capture(urlsplit, url)
-    if not isinstance(url, str) or not url.isprintable() or isinstance(parts, Raised):
+def _items(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the items of a dict; of anything else, a pair that is none."""
+    return value.items() if isinstance(value, Mapping) else ((value, value),)
+
+
+def _is_address(url: str) -> bool:
+    parts = capture(lambda: urlsplit(url))
+    if isinstance(parts, Raised) or not url.isprintable():
         return False
     return parts.value.scheme in ("http", "https") and bool(parts.value.hostname) and "@" not in parts.value.netloc

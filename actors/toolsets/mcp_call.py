@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 import trio
 
-from greenroom.supervision import ActorExited, MailboxFull, Ref, ask
+from greenroom.supervision import ActorExited, MailboxFull, Ref, Reply, ask
 
 from ...supervision.nursery import open_collapsing_nursery
 from ..contract.decisions import Suspend
@@ -117,20 +117,20 @@ async def _asked(link: ServerLink, ctx: ToolContext[Any], call: CallArguments) -
     link.check()
     outgoing, incoming = trio.open_memory_channel[CallStep](MOST_STEPS)
     scope = trio.CancelScope()
+
+    def message(reply: Reply[ServerAnswer]) -> Message:
+        return CallTool(reply=reply, call=call, run_id=ctx.run_id, steps=outgoing, scope=scope)
+
     with outgoing, incoming:
         async with open_collapsing_nursery() as nursery:
             nursery.start_soon(_follow, link, ctx, incoming, nursery)
             try:
-                answer = await ask(
-                    link.ref,
-                    lambda reply: CallTool(reply=reply, call=call, run_id=ctx.run_id, steps=outgoing, scope=scope),
-                )
+                return await ask(link.ref, message)
             except (ActorExited, MailboxFull) as error:
                 raise link.lost(error) from error
             finally:
                 scope.cancel("the body waits no more")
-            nursery.cancel_scope.cancel()
-    return answer
+                nursery.cancel_scope.cancel()
 
 
 async def _follow(link: ServerLink, ctx: ToolContext[Any], incoming: Steps, nursery: trio.Nursery) -> None:

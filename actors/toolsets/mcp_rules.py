@@ -14,7 +14,7 @@ from ..contract.plain import JSONObject
 from ..contract.spec import Concurrency
 from ..errors import ToolDefinitionError
 from ..options import checks_fields
-from ..tools.definition import Predicate, Tool, ToolOptions
+from ..tools.definition import Predicate, Tool
 
 LONGEST_NAME: Final = 64
 """Characters of a name that models accept."""
@@ -49,7 +49,7 @@ class Rule:
         Tool.from_schema(_stand_in, schema={"type": "object"}, name="Rule", **self.options)
 
     @property
-    def options(self) -> ToolOptions:
+    def options(self) -> dict[str, Any]:
         """The options of a tool with this rule."""
         return {
             "effect": self.effect,
