@@ -165,22 +165,26 @@ def named(value: object) -> str:
     return value[:40] if isinstance(value, str) else ""
 
 
+@pytest.mark.rule("MS-11")
 @pytest.mark.parametrize(("body", "status", "code", "text"), EITHER, ids=named)
 async def test_what_is_not_one_message_is_refused_in_both_eras(watched, body, status, code, text):
     for headers in ({"mcp-session-id": watched.client.session}, head()):
         await watched.refuses(body, headers, status, code, text)
 
 
+@pytest.mark.rule("MS-10", "MS-11")
 @pytest.mark.parametrize(("body", "status", "code", "text"), HANDSHAKE_CASES, ids=named)
 async def test_bad_input_of_the_handshake_era(watched, body, status, code, text):
     await watched.refuses(body, {"mcp-session-id": watched.client.session}, status, code, text)
 
 
+@pytest.mark.rule("MS-10", "MS-11")
 @pytest.mark.parametrize(("body", "headers", "status", "code", "text"), MODERN_CASES, ids=named)
 async def test_bad_input_of_the_modern_era(watched, body, headers, status, code, text):
     await watched.refuses(body, headers, status, code, text)
 
 
+@pytest.mark.rule("MS-1")
 async def test_a_session_that_is_missing_forged_foreign_or_of_another_purpose_is_no_session(watched):
     session = watched.client.session
     foreign = seal("mcp session", ["2025-11-25", True, "x"], OTHER)
@@ -193,6 +197,7 @@ async def test_a_session_that_is_missing_forged_foreign_or_of_another_purpose_is
     await watched.refuses(request(**CALL), version, 400, -32600, "MCP-Protocol-Version '1999-01-01' is not known here")
 
 
+@pytest.mark.rule("MS-1")
 async def test_a_resume_without_or_with_a_forged_event_id_is_refused(watched):
     own = {"mcp-session-id": watched.client.session}
     reply = await http(watched.address, "GET", "/v1/mcp", headers=own)
@@ -229,6 +234,7 @@ async def test_what_the_gateway_refuses_before_a_message_is_read(watched):
     assert await watched.facts() == before
 
 
+@pytest.mark.rule("MS-11")
 async def test_unknown_notifications_are_accepted_and_do_nothing(watched):
     before = await watched.facts()
     for method in ("notifications/roots/list_changed", "notifications/nothing", "tools/call"):
@@ -239,6 +245,7 @@ async def test_unknown_notifications_are_accepted_and_do_nothing(watched):
     assert await watched.facts() == before
 
 
+@pytest.mark.rule("MS-11")
 @pytest.mark.parametrize("version", [MODERN, HANDSHAKE[0]])
 async def test_a_principal_without_the_scope_starts_decides_and_reads_nothing(version):
     reader = Principal(name="eve", token=OTHER, scopes={"follow"})
