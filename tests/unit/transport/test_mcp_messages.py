@@ -96,7 +96,7 @@ def modern(**params: Any) -> McpRequest:
 def test_the_era_is_said_by_a_header_or_by_the_request():
     old = McpRequest(id=1, method="tools/call", params={})
     assert is_modern({"mcp-protocol-version": MODERN}, old)
-    assert is_modern({"mcp-method": "tools/call"}, old)
+    assert not is_modern({"mcp-method": "tools/call"}, old)
     assert is_modern({}, modern())
     assert not is_modern({"mcp-protocol-version": HANDSHAKE[0]}, old)
     assert not is_modern({}, McpNotification(method="notifications/cancelled", params={}))
