@@ -3,6 +3,8 @@
 Streams are held to `tests/support/mcp_rules.py`; the clients of others judge in `tests/e2e`.
 """
 
+from typing import Any
+
 import attrs
 import pytest
 import trio
@@ -12,7 +14,7 @@ from greenroom.testing import ScriptedModel, call, delay
 from greenroom.transport import Principal, serve
 
 from ..support.gateway import TOKEN, gateway
-from ..support.mcp_client import FORMS, MODERN, TASKS, McpClient
+from ..support.mcp_client import FORMS, MODERN, TASKS, McpClient, Stream
 from ..support.mcp_scenes import HANDSHAKE, Effects, accept, asking, begun, working
 from ..support.runs import events_of
 
@@ -417,6 +419,58 @@ async def test_a_cut_stream_goes_on_in_another_connection():
     assert effects.paid == [7]
 
 
+@pytest.mark.rule("MS-3")
+@pytest.mark.parametrize("pieces", [1, 2, 3])
+async def test_a_stream_that_is_cut_after_each_few_messages_loses_nothing(pieces):
+    """The client resumes behind its last event each time; a question that is still open comes again."""
+    paid = list[int]()
+
+    @gr.tool(needs_approval=True)
+    async def pay(ctx: gr.ToolContext, invoice: int) -> str:
+        paid.append(invoice)
+        await ctx.progress(0.5, f"half of {invoice}")
+        return f"paid {invoice}"
+
+    steps = [call("pay", invoice=1), call("pay", invoice=2), "done"]
+    payer = gr.Agent("payer", model=ScriptedModel(steps), tools=[pay])
+    async with gr.open_runtime(agents=[payer]) as runtime, gateway(runtime) as address:
+        client = await begun(address, HANDSHAKE[0])
+        seen, ids, answered = list[dict[str, Any]](), list[str](), set[str]()
+
+        async def reads(stream: Stream, most: int) -> bool:
+            """True if the call is answered within so many messages."""
+            for _ in range(most):
+                message = await stream.hear()
+                seen.append(message)
+                if message.get("method") == "elicitation/create" and message["id"] not in answered:
+                    answered.add(message["id"])
+                    await client.answer(message, "accept", decision="approve")
+                if "method" not in message:
+                    return True
+            return False
+
+        async with client.calling("payer", _meta={"progressToken": "t"}) as stream:
+            own_id, done = stream.request_id, await reads(stream, pieces)
+            ids.append(stream.last_id)
+        for _ in range(40):
+            if done:
+                break
+            async with client.resuming(ids[-1]) as stream:
+                done = await reads(stream, pieces)
+                ids.append(stream.last_id)
+        assert done
+        questions = {message["id"] for message in seen if message.get("method") == "elicitation/create"}
+        steps_seen = [message["params"].get("message") for message in seen if "progress" in message.get("method", "")]
+        for last in ids:  # whichever event was the last one: the result follows
+            async with client.resuming(last) as stream:
+                assert (await stream.result())["content"] == seen[-1]["result"]["content"]
+            client.check(stream, request_id=own_id, token="t")
+    assert paid == [1, 2]
+    assert questions == answered
+    assert len(answered) == 2
+    assert {"step 1", "half of 1", "step 2", "half of 2", "step 3"} <= {*steps_seen}
+
+
 @pytest.mark.rule("MS-1", "MS-3")
 async def test_a_call_outlives_the_process_and_the_new_one_takes_the_answer(tmp_path):
     effects = Effects()
@@ -507,10 +561,9 @@ async def test_the_same_request_of_a_session_is_the_same_run():
 
 
 @pytest.mark.rule("MS-2")
-@both
-async def test_a_program_names_the_run_and_comes_back_for_it(version):
+async def test_a_program_of_the_modern_era_names_the_run_and_comes_back_for_it():
     async with gr.open_runtime(agents=Effects().agents()) as runtime, gateway(runtime) as address:
-        client = await begun(address, version)
+        client = McpClient(address)
         first = await client.call("echo", {"input": "x"}, _meta={"greenroom/run": "mine"})
         assert first["_meta"]["greenroom/run"] == "mine"
         assert await client.call("echo", {"input": "x"}, _meta={"greenroom/run": "mine"}) == first
