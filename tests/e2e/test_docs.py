@@ -35,11 +35,8 @@ RUN = (
     "docs/attachments.md",
     "docs/child-runs.md",
     "docs/toolsets.md",
-<<<<<<< HEAD
     "docs/mcp-server.md",
-=======
     "docs/mcp-client.md",
->>>>>>> 601546c4c04949588e5efbe35206b90c1a43b8db
     "docs/outputs.md",
     "docs/handoffs.md",
     "docs/models.md",
@@ -69,11 +66,8 @@ PAGES = (
     "docs/approvals.md",
     "docs/attachments.md",
     "docs/toolsets.md",
-<<<<<<< HEAD
     "docs/mcp-server.md",
-=======
     "docs/mcp-client.md",
->>>>>>> 601546c4c04949588e5efbe35206b90c1a43b8db
     "docs/child-runs.md",
     "docs/outputs.md",
     "docs/handoffs.md",
