@@ -75,6 +75,7 @@ SHARES: Mapping[str, float] = {
     "tests/e2e/test_postgres_service.py": 0.4,
     "tests/e2e/test_program_kills.py": 0.4,
     "tests/e2e/test_pytest_plugin.py": 0.5,
+    "tests/e2e/test_remote_agent_kills.py": 0.4,
     "tests/e2e/test_workspace_kills.py": 0.5,
     "tests/unit/contract/test_growth.py": 0.25,
     "tests/unit/contract/test_secret_texts.py": 0.5,
