@@ -303,3 +303,22 @@ async def test_a_question_that_is_decided_in_another_window(client: str, tmp_pat
         if client == "npm":
             await editor.until(lambda: question["key"] in editor.withdrawn)
         assert paid(tmp_path) == ["7"]
+
+
+async def test_a_stdio_server_of_the_editor_is_used_and_asked_about(client: str, tmp_path: Path) -> None:
+    """The server is npm's server-filesystem; none of its tools runs unasked."""
+    node, modules = need_program("node"), need_node_modules("mcp-servers") / "node_modules/@modelcontextprotocol"
+    program = str(modules / "server-filesystem/dist/index.js")
+    server = {"name": "files", "command": node, "args": [program, str(tmp_path)], "env": []}
+    (tmp_path / "a-file-of-mine").touch()
+    async with editing(client, tmp_path) as editor:
+        session_id = await editor.new(tmp_path, [server])
+        prompt = await editor.prompt(session_id, f"list {tmp_path}")
+        question = await editor.question()
+        assert question["params"]["toolCall"]["title"].startswith("mcp__files__list_directory")
+        await editor.select(question, "allow_once")
+        await editor.answer_to(prompt)
+        assert "a-file-of-mine" in editor.said()
+        other = await editor.new(tmp_path)
+        await editor.answer_to(await editor.prompt(other, "hello"))
+        assert editor.said().endswith("0 parts, 0 tools of servers")
