@@ -34,6 +34,7 @@ PAGES = {
     "HA": "handoffs",
     "TS": "toolsets",
     "MC": "mcp-client",
+    "ACP": "acp",
 }
 """The letters before the hyphen of an id, and the page whose rules have them."""
 ID = re.compile(r"\[([A-Z]+-\d+)\]")

@@ -74,11 +74,11 @@ class EditorServers(gr.Toolset):
     @asynccontextmanager
     async def open(self) -> AsyncIterator[gr.Toolset | None]:
         async with open_collapsing_nursery() as nursery:
-            yield _OfRun(self, nursery)
+            yield _RunServers(self, nursery)
             nursery.cancel_scope.cancel()
 
 
-class _OfRun(gr.Toolset):
+class _RunServers(gr.Toolset):
     """The servers of one run, each opened in a task when it is first asked."""
 
     name = NAME
@@ -89,7 +89,7 @@ class _OfRun(gr.Toolset):
         self._opening = trio.Lock()
 
     def __repr__(self) -> str:
-        return f"<_OfRun: {len(self._open)} servers>"
+        return f"<RunServers: {len(self._open)} servers>"
 
     @override
     async def tools(self, ctx: gr.PhaseContext[Any]) -> Sequence[gr.Tool[..., object]]:
