@@ -77,5 +77,6 @@ class Door(ABC):
     def ended(self) -> Ending:
         """Read on to the end, make sure that it is well-formed, and return what was shown."""
 
+    @abstractmethod
     def close(self) -> None:
         """Leave."""
