@@ -143,4 +143,4 @@ def test_a_run_goes_through_all_doors_while_gateways_are_killed(
         truth = doors.compare(run)
         assert truth.status == ("cancelled" if cancelled else "completed"), number
         unknown = sum(event["payload"].get("reason") == "outcome_unknown" for event in truth.events or ())
-        assert 1 <= doors.house.effects(run) <= 1 + unknown, number
+        assert 1 - unknown <= doors.house.effects(run) <= 1 + unknown, number
