@@ -131,6 +131,8 @@ def check_toolsets(where: str, toolsets: object) -> None:
         if toolset.on_unavailable not in ("skip", "fail"):
             near = f"toolset {name!r}: on_unavailable={toolset.on_unavailable!r:.200}"
             raise _fault(where, f"{near}: use 'skip' or 'fail'")
+        if toolset.scope not in ("runtime", "run"):
+            raise _fault(where, f"toolset {name!r}: scope={toolset.scope!r:.200}: use 'runtime' or 'run'")
 
 
 def check_use(where: str, use: object, tools: Sequence[Tool[..., object]], *, offers: bool) -> None:

@@ -43,13 +43,15 @@ def graph_of(agent: Agent[object], find: Find) -> Mapping[str, Agent[object]]:
 
 
 def secrets_of(agents: Iterable[Agent[object]]) -> Iterator[str]:
-    """Yield the secrets of the tools of agents, and of the agents that they start or hand over to by the object."""
+    """Yield the secrets of agents' tools and toolsets, and of agents that they start or hand over to by the object."""
     todo, keys = list(agents), set[str]()
     while todo:
         agent = todo.pop()
         if agent.key in keys:
             continue
         keys.add(agent.key)
+        for toolset in agent.toolsets:
+            yield from toolset.secrets
         for tool in (*agent.tools, *agent.handoffs):
             yield from tool.secrets
             other = getattr(tool, "agent", None)

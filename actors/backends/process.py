@@ -19,7 +19,7 @@ import os
 import secrets
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -147,6 +147,7 @@ class ProgramProcess:
     _tending: trio.CancelScope = attrs.field(factory=lambda: trio.CancelScope(shield=True))
     _torn: bool = False
     _signalled: bool = False
+    _heed_errors: Callable[[bytes], None] | None = None
     _errors: bytearray = attrs.field(factory=bytearray)
     _exited: trio.Event = attrs.field(factory=trio.Event)
     _errors_ended: trio.Event = attrs.field(factory=trio.Event)
@@ -250,6 +251,8 @@ class ProgramProcess:
     async def _read_errors(self) -> None:
         with suppress(trio.ClosedResourceError, trio.BrokenResourceError):
             async for data in self._stderr:
+                if self._heed_errors is not None:
+                    self._heed_errors(bytes(data))
                 self._errors += data
                 del self._errors[:-TAIL]
         self._errors_ended.set()
@@ -257,7 +260,11 @@ class ProgramProcess:
 
 @asynccontextmanager
 async def open_program(
-    command: ProgramCommand, *, interrupt: bytes = b"", mark: str | None = None
+    command: ProgramCommand,
+    *,
+    interrupt: bytes = b"",
+    mark: str | None = None,
+    heed_errors: Callable[[bytes], None] | None = None,
 ) -> AsyncIterator[ProgramProcess]:
     """Start a program; leaving the block ends the program with all its descendants (`ProgramProcess.stop`).
 
@@ -265,6 +272,7 @@ async def open_program(
         command: What to start.
         interrupt: What the program's protocol says for "stop", for a block that is left before the program has ended.
         mark: The mark of the program, which no other start has had; None: a new one.
+        heed_errors: Called with each piece of its standard error; must not raise.
 
     Raises:
         ProgramNotStarted: The operating system refused. A program that is not found or not executable is no error
@@ -288,6 +296,7 @@ async def open_program(
         stdin=cast("FdStream", process.stdin),  # trio's type allows for processes without pipes
         stdout=cast("FdStream", process.stdout),
         stderr=cast("FdStream", process.stderr),
+        heed_errors=heed_errors,
     )
     async with open_collapsing_nursery() as nursery:
         nursery.start_soon(program._tend)

@@ -262,6 +262,7 @@ class RunActor:
             raise
         finally:
             self.overrun_bodies = await life.end()  # noqa: ASYNC102 - bounded inside
+            self.services.models.leave(self.run_id)
 
     async def _bury(self, burial: ForcedEnd) -> None:
         done = False

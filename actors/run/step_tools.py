@@ -18,6 +18,7 @@ from ..plugins.contexts import PhaseContext
 from ..services.error_log import TOOL
 from ..state.access import State
 from ..tools.definition import Tool
+from ..tools.toolset import Toolset
 from ..user_code.hook_deadlines import HookDeadlines
 from ..user_code.toolsets import StepTools, ask_toolsets, find_tool
 from .model_request import hook_request
@@ -29,7 +30,7 @@ async def ask_for_step(
 ) -> StepTools:
     """Ask the toolsets of an agent, and keep their answer for the step. A failure is logged. Cancelled passes."""
     report = partial(_log, run)
-    run.step_tools = await ask_toolsets(agent, ctx, opened=run.services.models.opened, watch=watch, report=report)
+    run.step_tools = await ask_toolsets(agent, ctx, opened=partial(_opened, run), watch=watch, report=report)
     return run.step_tools
 
 
@@ -44,21 +45,27 @@ async def tools_of_step(run: RunContext, agent: Agent[object], state: RunState) 
     return await ask_for_step(run, agent, request.context(State(state.snapshot, agent.spec.keys), ()), None)
 
 
-async def tool_of_call(run: RunContext, agent: Agent[object], offered: OfferedTool) -> Tool[..., object] | str | None:
+async def tool_of_call(
+    run: RunContext, agent: Agent[object], offered: OfferedTool, *, again: bool = False
+) -> Tool[..., object] | str | None:
     """Return the tool of a call; None if there is none any more, or why its toolset did not answer.
 
-    Cancelled passes.
+    `again`: time has passed since the step, so the toolset is asked. Cancelled passes.
     """
     tool = run.tool(agent, offered.name)
-    if tool is not None:
+    if tool is not None and not again:
         return tool
-    answer = await find_tool(agent, offered, run.info, opened=run.services.models.opened)
+    answer = await find_tool(agent, offered, run.info, opened=partial(_opened, run), of_step=tool)
     if isinstance(answer, Tool):
         newest = run.step_tools
         others = newest.tools if newest is not None and newest.agent == agent.key else {}
         # step 0, so that a request of the step asks for all of its tools
         run.step_tools = StepTools(agent=agent.key, step=0, tools={**others, offered.name: answer})
     return answer
+
+
+async def _opened(run: RunContext, toolset: Toolset) -> Toolset:
+    return await run.services.models.toolset(toolset, run.info.run_id)
 
 
 def _log(run: RunContext, toolset: str, why: str, error: BaseException | None) -> None:

@@ -155,7 +155,7 @@ def assemble(
     directory, redactor, clock_watch = Directory(), Redactor(secrets), ClockWatch(clock)
     log = ErrorLog(redactor)
     reports = StoreReports(directory, log)
-    models = OpenModels(log, providers, tasks)
+    models = OpenModels(log, redactor, providers, tasks)
     table = Agents(agents, deps, redactor, log, models.named, surroundings, places)
     alarm = WakeupTimer(store, clock, clock_watch, directory, spread=kind.spread)
     ownership = kind.ownership(store, clock, alarm)

@@ -4,7 +4,7 @@ Theory of operation. `Model.open` is a context manager for what requests share, 
 A context manager is entered and left in one task, so each open one has a task, in the nursery of the runtime's tasks. A
 static child of the runtime's supervisor closes them: it is stopped after all runs, before the store. A crash of that
 child closes nothing, because a closed model would fail the requests of runs. A model or toolset that keeps the default
-`open` has no task.
+`open` has no task. A toolset of scope "run" is open once for each run that asked it, until the run leaves this process.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import trio
 from greenroom.supervision import ActorContext, cleanup, failure_of
 
 from ..abc import Model
+from ..contract.secrets.current import REDACTOR
+from ..contract.secrets.redaction import Redactor
 from ..models import ModelFactory, resolve_model
 from ..tools.toolset import Toolset
 from .breakers import Breakers
@@ -33,9 +35,14 @@ CLOSING: Final = 5.0
 
 @attrs.define(eq=False)
 class _Opening:
-    """A model or toolset that is being opened, or is open. `failure` is set if it could not be opened."""
+    """A model or toolset that is being opened, or is open. `failure` is set if it could not be opened.
+
+    `source` is the toolset that is asked, which may be another object for each opening.
+    """
 
     part: Model | Toolset
+    key: tuple[int, str]
+    source: Toolset | None = None
     done: trio.Event = attrs.field(factory=trio.Event)
     closed: trio.Event = attrs.field(factory=trio.Event)
     # shielded, because only `close` ends a model: a run that still stops at the end of the runtime may need the model
@@ -50,14 +57,18 @@ class OpenModels:
         breakers: the circuits of these models.
     """
 
-    def __init__(self, log: ErrorLog, providers: Mapping[str, ModelFactory], tasks: trio.Nursery) -> None:
-        self._log = log
+    def __init__(
+        self, log: ErrorLog, redactor: Redactor, providers: Mapping[str, ModelFactory], tasks: trio.Nursery
+    ) -> None:
+        self._log, self._redactor = log, redactor
         self._providers = providers
         self._tasks = tasks
         self._closed = False
         self.breakers = Breakers()
         self._by_name: dict[str, Model] = {}
-        self._open: dict[int, _Opening] = {}  # by identity: models may compare equal as they like
+        # by identity, for models may compare equal as they like, and by the run of a toolset of that scope
+        self._open: dict[tuple[int, str], _Opening] = {}
+        self._of_runs: dict[str, list[_Opening]] = {}
 
     def __repr__(self) -> str:
         return f"<OpenModels {len(self._open)} open>"
@@ -73,25 +84,47 @@ class OpenModels:
             model = self._by_name[name] = resolve_model(name, self._providers)
         return model
 
-    async def opened(self, part: Model | Toolset) -> None:
-        """Wait until a model or toolset is open; the first caller opens it.
+    async def opened(self, model: Model) -> None:
+        """Wait until a model is open; the first caller opens it.
 
         Raises:
-            ModelError: a classified failure of opening a model; the next caller tries again.
-            Exception: a toolset could not be opened; the next caller tries again.
+            ModelError: a classified failure of opening it; the next caller tries again.
             RuntimeError: the runtime is closing.
         """
+        await self._opened(model, "")
+
+    async def toolset(self, toolset: Toolset, run_id: str) -> Toolset:
+        """Wait until a toolset is open, and return the one to ask; the first caller opens it.
+
+        Raises:
+            Exception: it could not be opened; the next caller tries again.
+            RuntimeError: the runtime is closing.
+        """
+        opening = await self._opened(toolset, run_id if toolset.scope == "run" else "")
+        return toolset if opening is None or opening.source is None else opening.source
+
+    def leave(self, run_id: str) -> None:
+        """Let the toolsets of a run close, which leaves this process."""
+        for opening in self._of_runs.pop(run_id, ()):
+            opening.scope.cancel("the run leaves this process")
+
+    async def _opened(self, part: Model | Toolset, run_id: str) -> _Opening | None:
+        """Wait until it is open; None if there is nothing to open."""
         if type(part).open in _DEFAULTS:
-            return
-        opening = self._open.get(id(part))
-        if opening is None:
+            return None
+        key = (id(part), run_id)
+        opening = self._open.get(key)
+        if opening is None or opening.scope.cancel_called:
             if self._closed:
                 raise RuntimeError("the models are closed")
-            opening = self._open[id(part)] = _Opening(part)
+            opening = self._open[key] = _Opening(part, key)
+            if run_id:
+                self._of_runs.setdefault(run_id, []).append(opening)
             self._tasks.start_soon(self._keep, opening, name=f"open {part.name}")
         await opening.done.wait()
         if opening.failure is not None:
             raise opening.failure
+        return opening
 
     async def body(self, ctx: ActorContext[object]) -> None:
         """Let models and toolsets be open until cancelled; then close them."""
@@ -113,18 +146,21 @@ class OpenModels:
             opening.scope.cancel("the models are closed")
 
     async def _keep(self, opening: _Opening) -> None:
+        REDACTOR.set(self._redactor)  # of this task and all that its toolset starts
         try:
             with opening.scope:
-                async with opening.part.open():
+                async with opening.part.open() as source:
+                    opening.source = source if isinstance(source, Toolset) else None
                     opening.done.set()
                     await trio.sleep_forever()
         except BaseException as error:  # noqa: BLE001, ASYNC103 - the model's own code; the border raises a cancel
             failure = failure_of(error)
-            self._open.pop(id(opening.part), None)
             if opening.done.is_set():
                 self._log.bug(MODEL, f"{opening.part.name} could not be closed", failure)
             opening.failure = failure
         finally:
+            if self._open.get(opening.key) is opening:
+                del self._open[opening.key]
             opening.failure = opening.failure or RuntimeError("the models are closed")
             opening.done.set()
             opening.closed.set()

@@ -74,21 +74,23 @@ async def check_toolset(open_toolset: Callable[[], Toolset], *, context: PhaseCo
         check_toolsets("agent 'a'", (first,))
     except AgentDefinitionError as error:
         raise AssertionError(str(error)) from error
-    async with first.open():
-        definitions = _definitions(first, await first.tools(ctx))
-        again = _definitions(first, await first.tools(ctx))
+    async with first.open() as inside:
+        source = first if inside is None else inside
+        definitions = _definitions(first, await source.tools(ctx))
+        again = _definitions(first, await source.tools(ctx))
     _expect(again == definitions, f"two answers of one step differ in {_differences(definitions, again)}")
     info = RunInfo(
         run_id="r", thread_id="t", agent="a", agent_digest="", created_at=datetime.now(UTC), execution="sequential"
     )
-    async with second.open():
+    async with second.open() as inside:
+        source = second if inside is None else inside
         for name in [*definitions][:_FOUND]:
-            tool = await second.find(info, name)
+            tool = await source.find(info, name)
             _expect(tool is not None, f"find({name!r}) is None in another process, so a call cannot go on there")
             other = {} if tool is None else _definitions(second, [tool])
             why = "it has another definition in another process: people would be asked again"
             _expect(other.get(name) == definitions[name], f"tool {name!r}: {why}")
-        _expect(await second.find(info, _UNKNOWN) is None, f"find({_UNKNOWN!r}) returned a tool")
+        _expect(await source.find(info, _UNKNOWN) is None, f"find({_UNKNOWN!r}) returned a tool")
 
 
 def _definitions(toolset: Toolset, answer: object) -> dict[str, str]:

@@ -20,12 +20,20 @@ class Toolset(abc.ABC):
 
     Attributes:
         name: `[a-z][a-z0-9_-]{0,31}`, unique in an agent.
+        scope: "runtime": the runtime opens the toolset once; "run": once for each run that works here, until the run
+            rests for long or ends.
         on_unavailable: "skip": a step goes on without the tools of a toolset that fails, and the run reports that once
             per cause. "fail": the run fails (runtime_unavailable).
     """
 
     name: str
+    scope: Literal["runtime", "run"] = "runtime"
     on_unavailable: Literal["skip", "fail"] = "skip"
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Values that no event may show; a runtime masks those of the agents it is opened with."""
+        return ()
 
     @abc.abstractmethod
     async def tools(self, ctx: PhaseContext[Any]) -> Sequence[Tool[..., object]]:
@@ -50,8 +58,10 @@ class Toolset(abc.ABC):
         return None
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[None]:
+    async def open(self) -> AsyncIterator[Toolset | None]:
         """Hold what the steps share, such as connections; the default holds nothing.
+
+        What the context yields is asked in place of this object, such as an object of one runtime; None: this object.
 
         A runtime enters the context before it first asks the toolset, and leaves it after its last run has stopped,
         both in one task. On leaving, the task is cancelled: shield and bound what has to be awaited there.
@@ -59,4 +69,4 @@ class Toolset(abc.ABC):
         Raises:
             Exception: as for `tools`; a later step tries again.
         """
-        yield
+        yield None

@@ -52,7 +52,8 @@ _MARK_LIMIT: Final = 200
 _PIECE: Final = 50
 """Tools that are checked without a checkpoint."""
 
-Open = Callable[[Toolset], Awaitable[None]]
+Open = Callable[[Toolset], Awaitable[Toolset]]
+"""Waits until a toolset is open, and returns the one to ask."""
 Report = Callable[[str, str, BaseException | None], None]
 """(toolset, the failure, its exception) -> None."""
 
@@ -96,7 +97,7 @@ async def ask_toolsets(
     Args:
         agent: The active agent.
         ctx: the context of the step.
-        opened: waits until a toolset is open.
+        opened: waits until a toolset is open, and returns the one to ask.
         watch: notes which toolset is asked, and until when.
         report: A callback for each failure, and for each tool that is cut or left out.
     """
@@ -135,9 +136,16 @@ async def ask_toolsets(
 
 
 async def find_tool(
-    agent: Agent[object], offered: OfferedTool, info: RunInfo, *, opened: Open
+    agent: Agent[object], offered: OfferedTool, info: RunInfo, *, opened: Open, of_step: Tool[..., object] | None = None
 ) -> Tool[..., object] | str | None:
-    """Find the tool of a call whose step another owner has begun.
+    """Find the tool of a call whose step another owner has begun, or about which people were asked.
+
+    Args:
+        agent: The active agent.
+        offered: The tool as it was called.
+        info: the facts of the run.
+        opened: waits until a toolset is open, and returns the one to ask.
+        of_step: the tool that the step offered, which a toolset without a `find` of its own still has.
 
     Returns:
         The tool; None if there is none any more; or why the toolset did not answer. Cancelled passes.
@@ -148,8 +156,10 @@ async def find_tool(
     owner = toolset
 
     async def find() -> Tool[..., object] | None:
-        await opened(owner)
-        tool = await owner.find(info, offered.name)
+        source = await opened(owner)
+        if of_step is not None and type(source).find is Toolset.find:
+            return of_step
+        tool = await source.find(info, offered.name)
         _check_answer(agent, owner, [] if tool is None else [tool])
         return tool
 
@@ -170,8 +180,8 @@ async def _ask(
     """Return the tools of a toolset, or how it failed."""
 
     async def tools() -> list[Tool[..., object]]:
-        await opened(toolset)
-        return _check_answer(agent, toolset, await toolset.tools(ctx))
+        source = await opened(toolset)
+        return _check_answer(agent, toolset, await source.tools(ctx))
 
     match await call_user(tools, name=f"toolset {toolset.name}", limit=LIMIT, watch=watch):
         case Returned(list() as answer):
@@ -257,6 +267,7 @@ def offered_tool(tool: Tool[..., object], toolset: str) -> OfferedTool:
         toolset=toolset,
         schema=tool.schema,
         definition=_facts_of(tool).definition,
+        description=tool.description,
         effect=spec.effect,
         replay_safe=spec.replay_safe,
         gate=spec.gate,

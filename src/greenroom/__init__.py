@@ -24,6 +24,7 @@ from greenroom.actors.abc import TextDelta as TextDelta
 from greenroom.actors.abc import UsageReport as UsageReport
 from greenroom.actors.agents.agent import Agent as Agent
 from greenroom.actors.agents.agent import stop_at_tools as stop_at_tools
+from greenroom.actors.agents.tool_agent import tool_agent as tool_agent
 from greenroom.actors.agents.attachments import File as File
 from greenroom.actors.agents.attachments import Image as Image
 from greenroom.actors.agents import filters as filters
@@ -76,6 +77,7 @@ from greenroom.actors.contract.run_lists import RunQuery as RunQuery
 from greenroom.actors.contract.run_lists import RunSummary as RunSummary
 from greenroom.actors.contract.spec import ExecutionMode as ExecutionMode
 from greenroom.actors.contract.tasks import TaskView as TaskView
+from greenroom.actors.environment import env as env
 from greenroom.actors.errors import AgentDefinitionError as AgentDefinitionError
 from greenroom.actors.errors import GreenroomError as GreenroomError
 from greenroom.actors.errors import LeaseLost as LeaseLost
@@ -160,11 +162,12 @@ __version__ = "0.1.0"
 if _TYPE_CHECKING:
     from greenroom import backends as backends
     from greenroom import ext as ext
+    from greenroom import mcp as mcp
 else:
 
     def __getattr__(name: str) -> object:
-        """Import a module at its first use: most programs have neither rules nor workspaces, nor programs."""
-        if name in ("backends", "ext"):
+        """Import a module at its first use: most programs have neither rules nor workspaces, programs nor servers."""
+        if name in ("backends", "ext", "mcp"):
             return _import_module(f"greenroom.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
@@ -301,6 +304,7 @@ __all__ = [
     "WaitingFor",
     "WritableState",
     "commutative",
+    "env",
     "ext",
     "filters",
     "handoff",
@@ -311,6 +315,7 @@ __all__ = [
     "stop",
     "stop_at_tools",
     "tool",
+    "tool_agent",
     "tool_input_guardrail",
     "tool_output_guardrail",
 ]

@@ -1,0 +1,1 @@
+"""Toolsets of other people's servers."""
