@@ -2,6 +2,7 @@
 
 import http.client
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from ...support import ag_ui_rules
@@ -13,10 +14,12 @@ STOPPED = ("closing", "interrupted", "cancelled")
 """Codes of AG-UI runs that end before the run comes to rest, or with it."""
 
 
-def asked(gateway: Gateway, method: str, path: str, body: Any = None) -> tuple[int, bytes] | None:
+def asked(
+    gateway: Gateway, method: str, path: str, body: Any = None, more: Mapping[str, str] | None = None
+) -> tuple[int, bytes] | None:
     """One request: status and whole body; None if the gateway was killed meanwhile."""
     connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=PATIENCE)
-    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json", **(more or {})}
     try:
         connection.request(method, path, None if body is None else json.dumps(body), headers)
         with connection.getresponse() as response:

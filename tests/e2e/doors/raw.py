@@ -74,6 +74,7 @@ class EventDoor(Door):
             status=self.events[-1]["type"].removeprefix("run."),
             texts=[event["payload"]["text"] for event in self.events if event["type"] == "run.message.completed"],
             results=results_of(self.events),
+            output=self.events[-1]["payload"].get("output"),
             events=self.events,
         )
 
