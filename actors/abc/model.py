@@ -70,10 +70,14 @@ class Model(abc.ABC):
         name: names the model in events, in the agent's digest and in messages.
         structured: "prompt": for an agent with an output type, the system text asks for JSON of its schema. "native":
             the model itself passes `request.output_schema` to its provider.
+        input_schema: JSON Schema of a run's input, for a model that reads the input as the JSON text of an object, as
+            that of `tool_agent` does; None: the input is any text. Protocols that offer agents as tools (MCP) show the
+            schema to their clients and check what these send.
     """
 
     name: str = "model"
     structured: Literal["prompt", "native"] = "prompt"
+    input_schema: JSONObject | None = None
 
     @abc.abstractmethod
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:

@@ -25,9 +25,9 @@ from .programs import SESSION
 
 _REFUSED: Final = {
     "model": "the backend answers",
-    "tools": "the program has its own tools",
-    "toolsets": "the program has its own tools",
-    "handoffs": "a program hands no run over; let another agent hand over to this one",
+    "tools": "the backend has its own tools",
+    "toolsets": "the backend has its own tools",
+    "handoffs": "a backend hands no run over; let another agent hand over to this one",
     "tool_choice": "the driver chooses",
     "tool_use": "the driver answers after a tool",
 }
@@ -79,7 +79,7 @@ def agent(
         plugins = (Permission(rules, root=getattr(backend, "folder", None)), *plugins)
     elif rules is not None:
         raise AgentDefinitionError(f"agent({key!r}, rules=...): plugins= has a Permission; give the rules to that one")
-    tool = backend.tool()
+    tool = attrs.evolve(backend.tool(), prepare=backend.prepare)
     tools, read = [tool], None
     if backend.proposes:
         apply = next(one for one in change_tools() if one.name == APPLY)

@@ -12,7 +12,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
+from ..contract.preparation import Preparation
 from ..tools.definition import Tool
+from ..tools.preparing import PreparationContext
 
 
 class Backend(abc.ABC):
@@ -31,10 +33,22 @@ class Backend(abc.ABC):
         """Return the tool whose calls are the work; an agent takes it once, when it is made.
 
         The arguments are `{"prompt": str}`, and `{"instructions": str}` besides if the schema of the tool has that
-        property; otherwise the instructions begin the prompt. The result is a text; if `proposes`, it is an object of
-        `text` and `proposal`, which is null if nothing is changed. A failure ends the run (`on_error="raise"`). What
-        has to hold before a run works is the tool's `prepare`.
+        property; otherwise the instructions begin the prompt. The result is a text, or a list of a text and
+        attachments; if `proposes`, it is an object of `text` and `proposal`, which is null if nothing is changed. A
+        failure ends the run (`on_error="raise"`).
+
+        The body finds the images and files of the input with `new_parts(await ctx.messages(), tool_name)`.
         """
+
+    async def prepare(self, ctx: PreparationContext[Any]) -> Preparation | None:
+        """Check that the work can be done, once before the first step of a run; the default checks nothing.
+
+        Called again if the process ends meanwhile; see `tool(prepare=...)` for the time limit.
+
+        Raises:
+            PreparationError: the work cannot be done now; the run fails with its code, and its text says the way out.
+        """
+        return None
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:

@@ -14,6 +14,7 @@ from typing import ClassVar, Final, Literal, TypeAlias
 
 import attrs
 
+from ..contract.parts import Part
 from ..contract.plain import JSONObject, JSONValue
 from .items import Item, PromptDone
 
@@ -46,6 +47,7 @@ class Prompt:
         session: The session to continue, as `SessionKnown` named it; None for a new one.
         recap: What begins the text if that session cannot be continued, and a new one begins.
         model: The program's name of its model; None for its default.
+        parts: Images and files with their bytes, each of which `Dialect.takes`.
     """
 
     text: str
@@ -54,6 +56,7 @@ class Prompt:
     session: str | None = None
     recap: str = ""
     model: str | None = None
+    parts: tuple[Part, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -138,6 +141,10 @@ class Dialect(abc.ABC):
     """
 
     name: ClassVar[str]
+
+    def takes(self, part: Part) -> bool:
+        """Return True if a prompt can bring the program this image or file; by default only texts can be brought."""
+        return False
 
     @abc.abstractmethod
     def begin(self, prompt: Prompt) -> Launch:

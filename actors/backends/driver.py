@@ -27,8 +27,8 @@ import trio
 from ..abc import Model, ModelEvent
 from ..contract.codec import shortened
 from ..contract.messages import CallRequest, Message, ModelRequest, ModelResponse
+from ..contract.parts import Part
 from ..contract.plain import JSONValue
-from ..errors import ModelError
 from .backend import Backend
 
 APPLY: Final = "apply_changes"
@@ -71,25 +71,20 @@ class Driver(Model):
     async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
         """Answer one request, in one piece.
 
-        Raises:
-            ModelError: a message has an attachment, which programs do not get.
+        The tool's body reads the images and files of the input itself: see `new_parts`.
         """
         async with aclosing(_one(self.answer(request))) as events:
             yield events
 
     def answer(self, request: ModelRequest) -> ModelResponse:
-        """Return the answer to a request. Pure.
-
-        Raises:
-            ModelError: as `stream`.
-        """
+        """Return the answer to a request. Pure."""
         thread = [message for message in request.messages if message.role != "system"]
         newest = thread[-1] if thread else None
         caller = _caller(thread, newest)
         if newest is None or caller is None:
             return self._prompt(request, thread)
         if caller.tool == self._tool:
-            return self._worked(newest.content)
+            return self._worked(_content(newest))
         if caller.tool == APPLY and self._read_apply is not None:
             return self._applied(request, thread, self._read_apply, newest)
         return self._prompt(request, thread)  # the result of a handoff to this agent
@@ -104,7 +99,7 @@ class Driver(Model):
         self, request: ModelRequest, thread: Sequence[Message], read: ReadApply, newest: Message
     ) -> ModelResponse:
         line = _last_line(newest.content)
-        text = next((read_result(message.content)[0] for message in _results(thread, self._tool)), "")
+        text = next((read_result(_content(message))[0] for message in _results(thread, self._tool)), "")
         ends = [read(_last_line(message.content)) for message in _results(thread, APPLY)]
         if ends[0] == "applied":
             note = "" if request.output_schema is not None else f"\n\n{line[:1].upper()}{line[1:]}."
@@ -114,14 +109,7 @@ class Driver(Model):
         return self._prompt(request, thread)
 
     def _prompt(self, request: ModelRequest, thread: Sequence[Message]) -> ModelResponse:
-        start = 1 + max((at for at, message in enumerate(thread) if _calls(message, self._tool)), default=-1)
-        news = list(self._news(thread, start))
-        if any(message.parts for message in thread[start:] if message.role == "user"):
-            raise ModelError(
-                f"{self._backend.name} takes texts, and the input has an attachment; put the file where the program"
-                " can read it, and name its path in the text",
-                kind="invalid_request",
-            )
+        news = list(self._news(thread, _start(thread, self._tool)))
         if all(role == "user" for role, _ in news):
             return self._ask(request, "\n\n".join(text for _, text in news))
         return self._ask(request, "\n\n".join(f"{role}: {text}" for role, text in news))
@@ -153,6 +141,17 @@ class Driver(Model):
         return _call(self._tool, prompt=f"{system}\n\n{prompt}")
 
 
+def new_parts(messages: Sequence[Message], tool: str) -> tuple[Part, ...]:
+    """Return the images and files of people that no call of the tool has had yet, in order.
+
+    Args:
+        messages: The thread as `ToolContext.messages` gives it.
+        tool: The name of the backend's tool.
+    """
+    news = messages[_start(messages, tool) :]
+    return tuple(part for message in news if message.role == "user" for part in message.parts)
+
+
 def read_result(content: str) -> tuple[str, str | None]:
     """Return the text and the proposal of a backend's result, which may also be a text that a person has given."""
     try:
@@ -165,6 +164,18 @@ def read_result(content: str) -> tuple[str, str | None]:
     return str(value["text"]), proposal if isinstance(proposal, str) else None
 
 
+def _content(message: Message) -> str:
+    """Return the text of a result; one with images and files is a list that begins with the text."""
+    if not message.parts:
+        return message.content
+    try:
+        value: JSONValue = json.loads(message.content)
+    except (ValueError, RecursionError):
+        return message.content
+    first = value[0] if isinstance(value, list) and value else None
+    return first if isinstance(first, str) else message.content
+
+
 async def _one(response: ModelResponse) -> AsyncGenerator[ModelEvent, None]:
     await trio.lowlevel.checkpoint()
     yield response
@@ -172,6 +183,11 @@ async def _one(response: ModelResponse) -> AsyncGenerator[ModelEvent, None]:
 
 def _call(tool: str, **arguments: JSONValue) -> ModelResponse:
     return ModelResponse(calls=(CallRequest(call_id="", tool=tool, arguments=arguments),))
+
+
+def _start(thread: Sequence[Message], tool: str) -> int:
+    """Return the place behind the newest call of a tool."""
+    return 1 + max((at for at, message in enumerate(thread) if _calls(message, tool)), default=-1)
 
 
 def _calls(message: Message, tool: str) -> bool:

@@ -14,7 +14,10 @@ import msgspec
 
 from ..contract.plain import JSONObject, JSONValue
 
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
 OPEN_LIMIT: Final = 1_000
 """Most requests of the other side that wait for their answers."""
@@ -57,9 +60,17 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProtocolFault(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that breaks the protocol, and the rule that it breaks."""
+    """A message that breaks the protocol.
+
+    Attributes:
+        rule: The rule that the message breaks.
+        code: The code of the error that answers the message; None for an answer, which is not answered.
+        request_id: The id of that error; None if the message has no id that can be used.
+    """
 
     rule: str
+    code: int | None = INVALID_REQUEST
+    request_id: RequestId | None = None
 
 
 Received: TypeAlias = PeerRequest | Notification | Answered | ProtocolFault
@@ -96,10 +107,16 @@ class JSONRPCPeer:
         """Return the bytes of a result; b"" if the request is not open."""
         return self._line(id=request_id, result=result) if self._close(request_id) else b""
 
-    def fail(self, request_id: RequestId, code: int, message: str) -> bytes:
+    def fail(self, request_id: RequestId, code: int, message: str, data: JSONObject | None = None) -> bytes:
         """Return the bytes of an error; b"" if the request is not open."""
-        error = {"code": code, "message": message}
+        error = {"code": code, "message": message, **({} if data is None else {"data": data})}
         return self._line(id=request_id, error=error) if self._close(request_id) else b""
+
+    def refuse(self, fault: ProtocolFault) -> bytes:
+        """Return the bytes of the error that answers a fault; b"" if nothing answers the fault."""
+        if fault.code is None:
+            return b""
+        return self._line(id=fault.request_id, error={"code": fault.code, "message": fault.rule})
 
     def withdraw(self, request_id: object) -> bool:
         """Forget a request that the other side has withdrawn; return True if it was open."""
@@ -112,7 +129,9 @@ class JSONRPCPeer:
         named = isinstance(request_id, int | str) and not isinstance(request_id, bool)
         match message.get("method"):
             case str() as method if params is not None and not isinstance(params, dict):
-                return ProtocolFault(rule=f"the params of {method:.100} are not an object")
+                usable = request_id if named and isinstance(request_id, int | str) else None
+                rule = f"the params of {method:.100} are not an object"
+                return ProtocolFault(rule=rule, code=INVALID_PARAMS, request_id=usable)
             case str() as method if "id" not in message:
                 return Notification(method=method, params=params or {})
             case str() as method if named and isinstance(request_id, int | str):
@@ -135,7 +154,7 @@ class JSONRPCPeer:
     def _answer(self, request_id: object, message: JSONObject) -> Received:
         method = self._ours.pop(request_id, None) if type(request_id) is int else None
         if method is None or type(request_id) is not int:
-            return ProtocolFault(rule=f"an answer to no request ({request_id!r:.100})")
+            return ProtocolFault(rule=f"an answer to no request ({request_id!r:.100})", code=None)
         error = message.get("error")
         if error is None:
             return Answered(request_id=request_id, method=method, result=message.get("result"))

@@ -17,6 +17,7 @@ import trio
 
 from ..contract.codec import shortened
 from ..contract.failures import FAILURES
+from ..contract.parts import Part
 from ..contract.preparation import Preparation
 from ..contract.secrets.hidden_values import hides_key
 from ..errors import AgentDefinitionError, PreparationError, ToolError
@@ -31,6 +32,7 @@ from .backend import Backend
 from .body import Job, work
 from .clocks import ProgramLimits
 from .dialect import SESSION_GONE, Dialect, ProgramVerdict, Prompt
+from .driver import new_parts
 from .probes import Releases, Version, ask_program, refuse_failure, shown, version_in
 from .process import STOPPING, ProgramCommand, ProgramGroup, end_group, environment
 from .switches import ACP, Switches
@@ -163,7 +165,6 @@ class Program(Backend):
             effect="delegate",
             on_error="raise",
             grace=STOPPING,
-            prepare=self.prepare,
         )
         values = (*(os.environ.get(name, "") for name in self.pass_env), *self._secret_values())
         return attrs.evolve(tool, secrets=tuple(value for value in values if value))
@@ -230,6 +231,7 @@ class Program(Backend):
         if worktree is not None:
             await worktree.remove_withheld()
         text = f"{CUT_OFF}{arguments['prompt']}" if memo else arguments["prompt"]
+        parts = self._taken(new_parts(await ctx.messages(), self.name))
         prompt = Prompt(
             text=text,
             folder=str(folder),
@@ -237,6 +239,7 @@ class Program(Backend):
             session=self._session(newest, memo, str(folder)),
             recap=_recap(newest),
             model=self.model,
+            parts=parts,
         )
         if prompt.session is None:
             prompt = attrs.evolve(prompt, text="\n\n".join(part for part in (prompt.recap, text) if part))
@@ -264,6 +267,19 @@ class Program(Backend):
         )
         await ctx.save({"mark": mark})  # before the program is there, so that none is unknown to the next owner
         return await work(ctx, job)
+
+    def _taken(self, parts: Sequence[Part]) -> tuple[Part, ...]:
+        """Return the images and files of a prompt.
+
+        Raises:
+            ToolError: the program cannot get one of them.
+        """
+        dialect = self.dialect()
+        for part in parts:
+            if not dialect.takes(part):
+                way = "put the file where the program can read it, and name its path in the text"
+                raise ToolError(f"{self.name} does not take this {part.type} ({part.line()}); {way}")
+        return tuple(parts)
 
     async def _end_former(self, memo: Mapping[str, str]) -> None:
         """End the program of an attempt whose owner is gone or frozen: two programs would work in one folder."""

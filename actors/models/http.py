@@ -1,4 +1,4 @@
-"""Models over HTTP: one streamed request with httpx, the only library of its kind here, in this module only.
+"""Models over HTTP: one streamed request with httpx, the only library of its kind here.
 
 Theory of operation. A codec writes the request and reads the stream, without I/O; this module moves the bytes. Models
 with the same base URL share one client, and so its connections, while any of them is open; the last one to leave closes
@@ -90,7 +90,7 @@ def _tls() -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def _client(base_url: str) -> AsyncIterator[httpx.AsyncClient]:
+async def shared_client(base_url: str) -> AsyncIterator[httpx.AsyncClient]:
     """Open the client for a base URL, or use the one that is open in this trio program."""
     try:
         table = _clients.get()
@@ -231,7 +231,7 @@ class HTTPModel(Model):
     @override
     async def open(self) -> AsyncIterator[None]:
         """Keep the connections of this base URL open for later requests."""
-        async with _client(self.base_url):
+        async with shared_client(self.base_url):
             yield
 
     @asynccontextmanager
@@ -246,7 +246,7 @@ class HTTPModel(Model):
         encoded_request = self._codec.encode(request)
         reader = StreamReader(self.name, self._codec, self._mask)
         async with AsyncExitStack() as stack:
-            client = await stack.enter_async_context(_client(self.base_url))
+            client = await stack.enter_async_context(shared_client(self.base_url))
             with self._mapped(reader):
                 answer = await stack.enter_async_context(self._sent(client, encoded_request))
                 await self._refuse(answer)
@@ -300,7 +300,7 @@ class HTTPModel(Model):
         raise provider_error(self.name, report, self._mask, headers=answer.headers)
 
     async def _read(self, answer: httpx.Response, reader: StreamReader) -> AsyncGenerator[ModelEvent, None]:
-        pieces = _pieces(answer)
+        pieces = pieces_of(answer)
         try:
             while not reader.finished and (piece := await self._next(pieces, reader)) is not None:
                 usage = reader.usage
@@ -313,7 +313,7 @@ class HTTPModel(Model):
             if reader.finished:
                 await _drain(pieces)
         finally:
-            await _leave(answer, pieces)  # noqa: ASYNC102 - shielded and bounded inside
+            await leave(answer, pieces)  # noqa: ASYNC102 - shielded and bounded inside
         last, response = reader.end()
         for delta in last:
             yield delta
@@ -349,7 +349,7 @@ class HTTPModel(Model):
             raise reader.interrupted(f"the connection broke: {error}") from None
 
 
-async def _pieces(answer: httpx.Response) -> AsyncGenerator[bytes, None]:
+async def pieces_of(answer: httpx.Response) -> AsyncGenerator[bytes, None]:
     """Yield a body as sent, for httpx would unpack a piece whole, in slices between which other tasks may run.
 
     The checkpoint is shielded, so that a cancel is raised inside of httpx, whose generators end with it.
@@ -367,7 +367,7 @@ async def _pieces(answer: httpx.Response) -> AsyncGenerator[bytes, None]:
 
 async def _beginning(answer: httpx.Response) -> bytes:
     """Return the beginning of a body that is not a stream, as far as it comes in time."""
-    body, pieces = bytearray(), _pieces(answer)
+    body, pieces = bytearray(), pieces_of(answer)
     try:
         with trio.move_on_after(BODY_TIME), suppress(httpx.HTTPError):
             async for piece in pieces:
@@ -375,11 +375,11 @@ async def _beginning(answer: httpx.Response) -> bytes:
                 if len(body) > BODY_LIMIT:
                     break
     finally:
-        await _leave(answer, pieces)  # noqa: ASYNC102 - shielded and bounded inside
+        await leave(answer, pieces)  # noqa: ASYNC102 - shielded and bounded inside
     return bytes(body[:BODY_LIMIT])
 
 
-async def _leave(answer: httpx.Response, pieces: AsyncIterator[bytes]) -> None:
+async def leave(answer: httpx.Response, pieces: AsyncIterator[bytes]) -> None:
     """Close the response, then read on into that: the generators inside httpx end with the error of the closed socket.
 
     Otherwise they are left to the collector, because httpx closes none of the generators that it nests.

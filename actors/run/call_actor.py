@@ -404,6 +404,7 @@ class CallActor:
                 reports=reports,
                 save_memo=reports.save,
                 count_usage=reports.spend,
+                see_stop=lambda: self._run.children.stopped,
                 publish=port.publish,
                 read_messages=read_messages,
             )

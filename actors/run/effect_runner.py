@@ -115,7 +115,7 @@ class EffectRunner:
                     # before the cancel, which a model may not obey
                     now = self.run.services.clock.now()
                     self.run.children.submit_input(cut_request(state.row.inference, self._asking, self.at_start, now))
-                stop_at = trio.current_time() + self.run.children.cancel_all(effect.reason) + SLACK
+                stop_at = trio.current_time() + self.run.children.cancel_all(effect.reason, by_run=True) + SLACK
                 self.stop_at = self.stop_at or stop_at  # a second cancel allows no more time
             case _ as never:
                 assert_never(never)

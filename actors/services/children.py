@@ -189,12 +189,14 @@ class Children:
         crash: a child crashed in a way that crashes the run actor; else None.
         turn: A callback in the last step of a child, which processes the inputs of the child.
         fence: The check of the claim before an effect begins; None: only a newer claim can void the run's.
+        stopped: The run itself has cancelled its children; False also when only this owner of the run ends.
         result_bytes: The number of a step, and the bytes of the results of that step here so far.
     """
 
     __slots__ = (
         "_all_gone", "_discards_deltas", "_ended", "_nursery", "_questions", "_split", "_spoken", "calls", "checks",
-        "crash", "fence", "inputs", "live", "messages", "nudge", "overrun_bodies", "result_bytes", "turn",
+        "crash", "fence", "inputs", "live", "messages", "nudge", "overrun_bodies", "result_bytes", "stopped",
+        "turn",
     )  # fmt: skip
 
     def __init__(
@@ -210,7 +212,7 @@ class Children:
         self.overrun_bodies = overrun_bodies
         self._discards_deltas = False
         self._all_gone: trio.Event | None = None
-        self._ended = False
+        self._ended = self.stopped = False
         self.crash: BaseException | None = None
         self._split = split
         self.nudge = self.turn = nudge
@@ -358,9 +360,13 @@ class Children:
         if not self._ended:
             self.inputs.append(message)
 
-    def cancel_all(self, reason: str) -> float:
-        """Cancel every child; returns the longest grace among them, in seconds."""
+    def cancel_all(self, reason: str, *, by_run: bool = False) -> float:
+        """Cancel every child; returns the longest grace among them, in seconds.
+
+        `by_run`: the run ends its work, so no other owner goes on with it.
+        """
         grace = 0.0
+        self.stopped |= by_run
         self._discards_deltas = True
         for streams in (*self.messages.values(), *self.calls.values()):
             streams.discard_further()

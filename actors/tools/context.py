@@ -132,6 +132,7 @@ class ToolContext(_ContextBase[Deps]):
         ask_people: set by the runtime; call `ask` instead.
         publish: set by the runtime; call `artifact` instead.
         read_messages: set by the runtime; call `messages` instead.
+        see_stop: set by the runtime; read `stopped` instead.
         call_nested, end_nested: set by the runtime, for bodies that let another program work: such a body asks before
             the program acts, does the work only if the answer has arguments, and reports the end. Calls and answers are
             concurrent. See `BodyPort` for errors and cancellation.
@@ -147,10 +148,20 @@ class ToolContext(_ContextBase[Deps]):
     ask_people: Callable[[Suspend], Awaitable[Decision]] = attrs.field(default=by_hand.ask_nobody, repr=False)
     publish: Callable[[Artifact], Awaitable[Artifact]] = attrs.field(default=by_hand.publish_nowhere, repr=False)
     read_messages: Callable[[], Awaitable[tuple[Message, ...]]] = attrs.field(default=by_hand.no_thread, repr=False)
+    see_stop: Callable[[], bool] = attrs.field(default=bool, repr=False)
     call_nested: by_hand.CallNested = attrs.field(default=by_hand.call_nothing, repr=False)
     end_nested: by_hand.EndNested = attrs.field(default=by_hand.end_nothing, repr=False)
     reports: by_hand.Reports = attrs.field(factory=by_hand.NoReports, repr=False)
     save_memo: Callable[[object], Awaitable[None]] = attrs.field(default=by_hand.keep_no_memo, repr=False)
+
+    @property
+    def stopped(self) -> bool:
+        """True once the run has cancelled this call: nothing goes on with its work.
+
+        A body that is cancelled while this is False loses its process only: another one may go on with the memo. So a
+        body that has work done elsewhere ends that work only if this is True.
+        """
+        return self.see_stop()
 
     async def progress(self, fraction: float, text: str = "") -> None:
         """Report the progress of the body. Reports may be merged; the newest one wins. A checkpoint.

@@ -25,9 +25,9 @@ import trio
 from greenroom.supervision import ActorContext, Backoff, Mailbox, Raised, Reply, acapture, leaves
 
 from ...supervision.nursery import open_collapsing_nursery
-from ..contract.codec import failure_text
+from ..contract.codec import MESSAGE_LIMIT, failure_text, shortened
 from ..contract.plain import JSONObject
-from ..errors import GreenroomError, ToolError
+from ..errors import GreenroomError, ToolError, UsageError
 from .mcp_sdk import LOG, Client, MCPError, TypeAdapter, ValidationError, types
 
 CONNECTING: Final = 25.0
@@ -542,4 +542,10 @@ def _tool(tool: types.Tool) -> ServerTool:
 
 def text_of_failure(error: BaseException) -> str:
     """Return why a server is not there, for people."""
-    return "; ".join(failure_text(leaf) for leaf in leaves(error))
+    return "; ".join(map(_text_of_leaf, leaves(error)))
+
+
+def _text_of_leaf(error: BaseException) -> str:
+    if isinstance(error, MCPError):
+        return shortened(error.error.message, MESSAGE_LIMIT)
+    return str(error) if isinstance(error, ConnectionResetError | TimeoutError | UsageError) else failure_text(error)

@@ -24,6 +24,7 @@ from greenroom.actors.abc import TextDelta as TextDelta
 from greenroom.actors.abc import UsageReport as UsageReport
 from greenroom.actors.agents.agent import Agent as Agent
 from greenroom.actors.agents.agent import stop_at_tools as stop_at_tools
+from greenroom.actors.agents.tool_agent import tool_agent as tool_agent
 from greenroom.actors.agents.attachments import File as File
 from greenroom.actors.agents.attachments import Image as Image
 from greenroom.actors.agents import filters as filters
@@ -314,6 +315,7 @@ __all__ = [
     "stop",
     "stop_at_tools",
     "tool",
+    "tool_agent",
     "tool_input_guardrail",
     "tool_output_guardrail",
 ]

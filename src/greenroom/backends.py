@@ -3,6 +3,7 @@
 coder = gr.backends.agent("coder", gr.backends.Claude(folder="/srv/checkout"), rules=[...])
 """
 
+from greenroom.actors.backends.a2a import A2A as A2A
 from greenroom.actors.backends import items as items
 from greenroom.actors.backends.agent import agent as agent
 from greenroom.actors.backends.backend import Backend as Backend
@@ -14,6 +15,7 @@ from greenroom.actors.backends.dialect import ProgramExit as ProgramExit
 from greenroom.actors.backends.dialect import ProgramVerdict as ProgramVerdict
 from greenroom.actors.backends.dialect import Prompt as Prompt
 from greenroom.actors.backends.dialect import Supplied as Supplied
+from greenroom.actors.backends.driver import new_parts as new_parts
 from greenroom.actors.backends.presets import Acp as Acp
 from greenroom.actors.backends.presets import Claude as Claude
 from greenroom.actors.backends.presets import Codex as Codex
@@ -24,6 +26,7 @@ from greenroom.actors.backends.programs import Program as Program
 from greenroom.supervision.public import publish as _publish
 
 __all__ = [
+    "A2A",
     "Acp",
     "Backend",
     "Claude",
@@ -42,6 +45,7 @@ __all__ = [
     "Supplied",
     "agent",
     "items",
+    "new_parts",
 ]
 
 _publish(__name__, globals(), __all__)

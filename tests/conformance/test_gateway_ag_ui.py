@@ -401,7 +401,7 @@ async def test_a_result_that_the_client_has_made_of_its_answer_gives_way_to_the_
     assert front.contents("tool") == ["paid 5 for 1", "paid 5 for 2"]
 
 
-async def test_an_older_client_is_sent_success_for_a_run_that_was_cancelled():
+async def test_an_older_client_is_sent_an_error_for_a_run_that_was_cancelled():
     async with (
         gr.open_runtime(agents=[clerk([text("Wait. "), delay(100), "late"])]) as runtime,
         gateway(runtime) as address,
@@ -413,7 +413,7 @@ async def test_an_older_client_is_sent_success_for_a_run_that_was_cancelled():
             found = (await runtime.runs(thread_id="th")).runs
             await (await runtime.get(found[0].info.run_id)).cancel(reason="enough")
     end = front.events[-1]
-    assert (end["outcome"], end["metadata"]["greenroom"]["termination"]) == ({"type": "success"}, "cancelled")
+    assert (end["type"], end["code"], end["message"]) == ("RUN_ERROR", "cancelled", "The run was cancelled: enough")
 
 
 async def test_an_older_client_does_not_judge_by_itself_whether_an_interrupt_has_expired():
@@ -682,6 +682,51 @@ async def test_input_from_elsewhere_is_a_message_of_the_user():
         await front.run("r2", front.answers(YES))
     assert front.contents("user") == ["refund", "from the console"]
     assert [message["role"] for message in front.client.messages][-1] == "assistant"
+
+
+@pytest.mark.parametrize("kind", [Front, OlderFront])
+async def test_a_run_that_was_started_elsewhere_is_followed_and_answered(kind):
+    """The page has the thread and no message; it may lose the stream, and ask again with what it has received."""
+    async with gr.open_runtime(agents=[two_refunds()]) as runtime, gateway(runtime) as address:
+        run = await runtime.start("helper", "refund both", thread_id="th", run_id="elsewhere")
+        await run.wait()
+        front = kind(address)
+        await front.run("r1")
+        assert (front.run_of_ours, front.contents("user")) == ("elsewhere", ["refund both"])
+        asked, waiting = front.client.interrupts, list(front.client.messages)
+        front.client.messages = waiting[:1]  # the user's message is not the page's own: it starts nothing
+        await front.run("r2")
+        assert (front.client.messages, front.client.interrupts) == (waiting, asked)
+        await front.run("r3", front.answers(YES, YES))
+        assert front.client.outcome == "success"
+        assert front.results == {"c1": "paid 5 for 1", "c2": "paid 5 for 2"}
+        assert len((await runtime.runs()).runs) == 1
+
+
+async def test_a_text_from_elsewhere_that_is_the_newest_message_is_not_sent_again():
+    helper = clerk(call("refund", order="1", cents=5, id="c1"), "done")
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
+        front = Front(address)
+        await front.ask("r1", "refund")
+        run = await runtime.get(front.run_of_ours)
+        await run.send("from the console")
+        await front.run("r2", front.answers(YES))
+        done = list(front.client.messages)
+        assert done[-2]["content"] == "from the console"
+        front.client.messages = done[:-1]  # the stream broke there
+        await front.run("r3")
+        assert front.client.messages == done
+        inputs = [event for event in await events_of(run) if event.type == "run.input.received"]
+        assert (len(inputs), len((await runtime.runs()).runs)) == (1, 1)
+
+
+async def test_a_thread_without_a_run_has_nothing_to_send():
+    async with gr.open_runtime(agents=[two_refunds()]) as runtime, gateway(runtime) as address:
+        front = Front(address)
+        (*_, end) = await front.run("r1")
+        assert (end["type"], end["code"]) == ("RUN_ERROR", "unprocessable")
+        assert "the thread has no run" in end["message"]
+        assert not (await runtime.runs()).runs
 
 
 # --- HTTP ------------------------------------------------------------------------------------------------------------

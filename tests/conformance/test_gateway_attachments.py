@@ -107,8 +107,10 @@ async def test_a_client_starts_a_run_with_attachments():
         begun = await client.start("helper", "", attachments=[CHART, TABLE, gr.Image(url=AT)])
         await (await runtime.get(begun.run_id)).result()
         assert seen(helper.model.requests[0]) == {"user": [PNG, TABLE.part.data, AT]}
-        with pytest.raises(gr.GreenroomError, match="POST it to /v1/runs"):
-            await client.start("helper", "hi", attachments=[gr.File(bytes(60_000), media_type="a/b")])
+        begun = await client.start("helper", "hi", attachments=[gr.File(bytes(100_000), media_type="a/b")])
+        await (await runtime.get(begun.run_id)).result()  # above the limit of a message: sent with POST
+        with pytest.raises(gr.GreenroomError, match=r"1048576|1,048,576"):
+            await client.start("helper", "hi", attachments=[gr.File(bytes(1_000_000), media_type="a/b")])
         with pytest.raises(gr.InvalidAttachment):
             await client.start("helper", "hi", attachments=[PNG])
 

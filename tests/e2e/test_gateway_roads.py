@@ -83,7 +83,7 @@ class House:
         reply = await http(self.address, ask.method, ask.path, token=TOKENS[name], body=ask.body, headers=headers)
         text = reply.body.decode()
         code = re.search(r'"code":"(\w+)"', text.replace("\\", ""))
-        refused = reply.status >= 400 or '"type":"RUN_ERROR"' in text
+        refused = reply.status >= 400 or '"type":"RUN_ERROR"' in text or '"greenroom.refused"' in text
         return (code[1] if code else str(reply.status)) if refused else "ok", text
 
     async def rows(self):

@@ -78,7 +78,21 @@ class Chat:
         self.page.get_by_role("button", name=button, exact=True).click()
 
     def stop(self) -> None:
-        self.page.get_by_test_id("copilot-send-button").click()  # it is the button that stops while the agent works
+        """Click until the page asks the runtime to stop.
+
+        The button that sends is the button that stops while the agent works. The chat replaces its welcome screen, and
+        that button with it, about when the first text comes: a click whose two halves fall on two buttons is none.
+        """
+        from playwright.sync_api import TimeoutError as TooLate
+
+        while True:
+            try:
+                with self.page.expect_request("**/stop/**", timeout=5000):
+                    self.page.get_by_test_id("copilot-send-button").click(timeout=5000)
+            except TooLate:
+                assert self.runs[-1]["status"] == "running", "the run has ended before the page asked to stop"
+            else:
+                return
 
     def reload(self) -> None:
         self.page.reload()
@@ -148,7 +162,7 @@ def opened(
 
 @pytest.fixture
 def chat(chromium, address, runtime, gateway, request) -> Iterator[Chat]:
-    thread = request.node.name.partition("[")[0]
+    thread = f"{request.node.name.partition('[')[0]}-{free_port()}"  # another one when a test runs again
     with opened(chromium, address, runtime, gateway, getattr(request, "param", "desk"), thread) as found:
         yield found
 
@@ -218,7 +232,8 @@ def test_the_text_of_a_run_that_is_cancelled_elsewhere_stays_and_the_chat_contin
 
 
 def test_stop_cancels_the_run_where_the_gateway_says_so_and_the_text_stays(chromium, folder, address, team):
-    with copilot(folder, team) as runtime, opened(chromium, address, runtime, team, "writer", "stopped") as chat:
+    thread = f"stopped-{free_port()}"  # another one when this test runs again
+    with copilot(folder, team) as runtime, opened(chromium, address, runtime, team, "writer", thread) as chat:
         chat.say("A story.")
         chat.see("Once upon a time")
         chat.stop()

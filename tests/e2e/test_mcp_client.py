@@ -2,16 +2,14 @@
 
 import logging
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import trio
 
 import greenroom as gr
-from greenroom.testing import call
+from greenroom.testing import call, check_toolset
 
-from ..support.mcp_servers import SAFE, agent_with, executed, program, run_with, seen, use
+from ..support.mcp_servers import SAFE, agent_with, executed, program, run_with, seen, until, use
 
 pytestmark = pytest.mark.no_cover
 CANARY = "canary-7f3a9c1e5b"
@@ -176,13 +174,6 @@ async def gone(pid: int) -> None:
     await until(lambda: not Path(f"/proc/{pid}").exists())
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait for what another process does, for up to 10 s."""
-    with trio.fail_after(10):
-        while not holds():  # noqa: ASYNC110 - no event says so
-            await trio.sleep(0.01)
-
-
 # --- calls that are cut ----------------------------------------------------------------------------------------------
 
 
@@ -280,3 +271,7 @@ async def test_a_call_of_a_server_that_has_gone_fails_as_unavailable(tmp_path):
         life = await seen(run, agent, await run.result())
     assert life.codes == {"A": "runtime_unavailable"}
     assert "MCP server 't' is not available: " in life.texts["A"]
+
+
+async def test_a_server_keeps_the_promises_of_a_toolset(era):
+    await check_toolset(lambda: program(era))

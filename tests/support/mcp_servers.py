@@ -1,11 +1,12 @@
 """MCP servers of tests as toolsets, and runs that use them."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
+import trio
 
 import greenroom as gr
 from greenroom.testing import ScriptedModel, call
@@ -87,3 +88,10 @@ async def run_with(server: gr.Toolset, *steps: Any, store: Any = None, secrets: 
 def executed(log: Path) -> list[str]:
     """What the server has executed."""
     return log.read_text().split() if log.exists() else []
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for what another process does, for up to 10 s."""
+    with trio.fail_after(10):
+        while not holds():  # noqa: ASYNC110 - no event says so
+            await trio.sleep(0.01)

@@ -28,7 +28,13 @@ ALLOWED = {
 
 # Deciding happens here: no trio, no await, no clock, no randomness, no files. The time comes in with every input.
 PURE = (
-    *(f"actors/backends/{name}.py" for name in ("dialect", "items", "jsonrpc", "lines", "dialects/*")),
+    *(
+        f"actors/backends/{name}.py"
+        for name in (
+            *("a2a_codec", "a2a_forms", "a2a_memo", "a2a_task", "a2a_values"),
+            *("dialect", "items", "jsonrpc", "lines", "dialects/*"),
+        )
+    ),
     "actors/contract/*",
     "actors/engine/*",
     "actors/evidence/*",
@@ -51,6 +57,12 @@ PURE = (
         for name in ("ag_ui/builder", "ag_ui/encoder", "ag_ui/history", "ag_ui/interrupts")
     ),
     *(f"transport/frontends/{name}.py" for name in ("ai_sdk/builder", "ai_sdk/encoder")),
+    *(
+        f"transport/frontends/a2a/{name}.py"
+        for name in ("card", "encoder", "files", "ids", "input", "questions", "view")
+    ),
+    "transport/cli/mcp_session.py",
+    *(f"transport/acp/{name}.py" for name in ("encoder", "forms", "questions", "requests")),
     "transport/protocol/*",
     "transport/gateway/openapi.py",
     "transport/gateway/asyncapi.py",
@@ -90,7 +102,7 @@ ROOMS = {
         {"protocol"},
         {"console", "terminal"},
         {"client", "gateway"},
-        {"frontends"},
+        {"acp", "frontends"},
         {"server"},
         {"cli", "demo"},
     ),
@@ -117,7 +129,7 @@ STARTS = frozenset({"run_process", "open_process", "Popen"})
 
 # A library at the edge has one folder that knows it; everything else goes through our own port.
 OWNERS = {
-    "httpx": ("actors/models/http.py",),
+    "httpx": ("actors/models/http.py", "actors/backends/a2a_http.py"),
     "psycopg": ("actors/stores/postgres/*",),
     "sqlite3": ("actors/stores/*",),
     "trio_websocket": ("transport/*",),
@@ -494,7 +506,7 @@ PLANTED = [
     ("actors/engine/x.py", "TEXT = open('x').read()", "calls open()"),
     ("actors/engine/x.py", "from greenroom.supervision.mailbox import take", "which awaits"),
     ("actors/engine/x.py", "from ...supervision import refs", "which imports time"),
-    ("actors/run/x.py", "import httpx", "which only actors/models/http.py may"),
+    ("actors/run/x.py", "import httpx", "which only actors/models/http.py, actors/backends/a2a_http.py may"),
     ("actors/run/x.py", "import sqlite3", "which only actors/stores/* may"),
     (
         "actors/stores/sqlite/store.py",

@@ -11,7 +11,8 @@ from typing import Final
 import greenroom as gr
 from greenroom.actors.workspaces.proposals import MOST_TEXT
 
-from ..terminal.difference import difference_of, differences, proposal_of, rows
+from ..terminal.difference import difference_of
+from ..terminal.difference_text import differences, proposal_of, rows
 from ..terminal.screen import Screen
 from . import exits, paths
 from .command_target import CommandTarget, at_run

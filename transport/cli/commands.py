@@ -347,6 +347,35 @@ COMMANDS: Final[Mapping[str, CommandLine]] = {
   greenroom serve --store service=runs                          a gateway for the runs of other processes
   greenroom serve support.py --db s.db --host 0.0.0.0 --host-name runs.example.org --token-file /run/secrets/token
 """),
+    "mcp": _command(
+        "mcp:mcp", "serve agents as MCP tools on the standard streams",
+        "Be an MCP server for the program that starts this command: an editor, a chat host, another agent. Each agent "
+        "is a tool, and the questions of its runs are asked there. The command is a client of the server that has the "
+        "database open, or else is that server itself while it runs, with a console. Standard output has the messages "
+        "of the protocol only.",
+        option("agents AGENT",
+            "file.py:name or package.module:name; without a name, all its agents; none for a server that runs already",
+            nargs="*"),
+        option("--agent KEY", "only this agent (default: all)"),
+        WHERE,
+        examples="""\
+  greenroom mcp support.py --db support.db       the agents of a file; runs are kept, and go on after a restart
+  greenroom mcp --db support.db                  the agents of the `greenroom serve` that has the database open
+  greenroom mcp --url http://runs.example.org:8765 --token-file token --agent support
+"""),
+    "acp": _command(
+        "acp:acp", "be the agent of an editor that speaks the Agent Client Protocol",
+        "Speak the Agent Client Protocol on standard input and output, for editors. A session is a thread, a prompt a "
+        "run on it. With AGENT this process works on the runs, unless a gateway has the database open already; without "
+        "AGENT, such a gateway does.",
+        option("agents AGENT", "file.py:name or package.module:name; without a name, all its agents", nargs="*"),
+        option("--agent KEY", "the agent that works on prompts (default: the only one)"),
+        WHERE,
+        examples="""\
+  greenroom acp support.py:agent --db support.db       for the settings of an editor (docs/acp.md)
+  greenroom acp --db support.db                        the server of this database has the agents
+  greenroom acp --url http://127.0.0.1:8765 --token-file token --agent support
+"""),
     "follow": _command(
         "follow:follow", "follow a run of another process live",
         "Show the history of a run, then its events live to its end. A run without an owner has only recorded events.",

@@ -20,10 +20,11 @@ from greenroom.actors.permission.remembered import Always
 from greenroom.actors.runtime.remembering import NOT_REMEMBERED
 
 from ..terminal import text_format
-from ..terminal.approval_prompt import answerable_by_yes, barred, details, read_value
-from ..terminal.difference import ProposedDifference, difference_of
+from ..terminal.difference import difference_of
+from ..terminal.difference_text import ProposedDifference
 from ..terminal.keyboard import Keyboard, is_interactive
 from ..terminal.screen import Screen, complain
+from ..terminal.ticket_text import answerable_by_yes, barred, details, read_value
 from . import exits, paths
 from .command_target import CommandTarget, at_run
 from .outcome_output import plain_ticket

@@ -17,8 +17,8 @@ from ..demo.census import KEY, REPORT, census, folder_of, report_before
 from ..demo.demo_model import task
 from ..demo.files import Folder
 from ..demo.writing import check_name
-from ..terminal.approval_prompt import FileChange
 from ..terminal.open_screen import open_screen
+from ..terminal.ticket_text import FileChange
 from . import paths, tokens
 from .chosen_model import model_options, with_model
 from .collector import collect_rarely

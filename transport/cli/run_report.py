@@ -19,8 +19,8 @@ from greenroom.actors.stores.sqlite.store import Owner
 
 from ..demo.census import KEY as DEMO
 from ..terminal import text_format
-from ..terminal.approval_prompt import EXPIRIES, LIVE, NO_WORDS, Row, details
 from ..terminal.screen import Screen, Style, wire
+from ..terminal.ticket_text import EXPIRIES, LIVE, NO_WORDS, Row, details
 from ..terminal.timeline import Timeline
 from . import paths
 from .outcome_output import plain_ticket, shown_output

@@ -25,11 +25,12 @@ from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..server.one_run import OneRunClaims, OneRunStore
 from ..terminal import text_format
-from ..terminal.approval_prompt import FileChange, PromptAnswer, answerable_by_yes, ask, barred
+from ..terminal.approval_prompt import PromptAnswer, ask
 from ..terminal.difference import ArtifactAccess, difference_of
 from ..terminal.interrupts import Interrupts
 from ..terminal.keyboard import Keyboard
 from ..terminal.screen import Screen
+from ..terminal.ticket_text import FileChange, answerable_by_yes, barred
 from ..terminal.timeline import Timeline
 from . import exits, outcome_output, paths, tokens
 from .inspect import whole_id

@@ -11,7 +11,7 @@ docs/client.md is the guide.
 from greenroom.actors.processes import QueueInfo
 
 from ..protocol.lines import RunLine as ListedRun
-from .client import Client, StartedRun, connect
+from .client import Client, connect
 from .connection import ConnectionState
 from .errors import (
     ClientClosed,
@@ -26,6 +26,7 @@ from .errors import (
 )
 from .event_iterator import EventIterator
 from .run_lists import ListChange, ListedRunChanged, ListedRuns, RunListIterator
+from .started_run import StartedRun
 from .timing import ConnectionTiming
 
 __all__ = [

@@ -11,8 +11,6 @@ from functools import partial
 from typing import Any, Final, Literal, Unpack, overload
 from urllib.parse import quote
 
-import attrs
-
 from greenroom.actors.abc import Pruned
 from greenroom.actors.agents.attachments import File, Image, parts_of
 from greenroom.actors.contract.decisions import ActionWord, CommandResult, Decision, decision_of
@@ -38,23 +36,10 @@ from .endpoint import read_endpoint
 from .errors import refusal
 from .event_iterator import EventIterator, OnReset
 from .run_lists import PREFIX, ListedRuns, RunListIterator
+from .started_run import StartedRun, started_of
 from .timing import ConnectionTiming
 
 _DECIDE: Final = ("result", "edited_arguments", "reason", "fingerprint", "decision_id")
-
-
-@attrs.frozen(kw_only=True)
-class StartedRun:
-    """The result of `Client.start` and `Client.fork`. `duplicate` is True if an identical request came before."""
-
-    run_id: str
-    thread_id: str
-    duplicate: bool
-
-    @property
-    def id(self) -> str:
-        """The run's id, as that of a `Run`."""
-        return self.run_id
 
 
 class Client:
@@ -293,8 +278,8 @@ class Client:
             session_id: A label of your own that groups runs.
             on_busy: Reaction if the thread has an active run: queue the run or refuse it.
             title: One line for lists of runs; the first line of the text if None.
-            attachments: Images and files of the input, within the gateway's limit of a message (64 KiB by default);
-                larger ones are sent with POST /v1/runs.
+            attachments: Images and files of the input. A start above the gateway's limit of a message (64 KiB by
+                default) is sent with POST /v1/runs, within the limit of a body (1 MiB by default).
             deadline: The run ends then at the latest; with a time zone.
             background: True: the run waits in its queue until a process has room.
             queue: Name of the queue; the agent's key if None. Needs the scope admin.
@@ -311,6 +296,8 @@ class Client:
             ThreadBusy: The thread is busy and on_busy is "refuse".
             NotAllowed: The principal lacks the scope.
             StoreUnavailable: The store did not answer; the run was not started.
+            RequestRefused: The start is above the limit of a body (too_big).
+            NotReachable: The gateway does not answer a start with POST now.
             ConnectError: The connection was given up.
 
         Cancellation: the run may or may not have been started. Repeat the call with the same `command_id` and the same
@@ -373,6 +360,9 @@ class Client:
         return await self._start(order, run)
 
     async def _start(self, order: Start | Fork, run_id: str) -> StartedRun:
+        if isinstance(order, Start) and len(frames.write(order).encode()) > self._message_bytes:
+            answer = await self._get("/v1/runs", body=frames.fields(order), run_id=run_id)
+            return started_of(self._link.address, answer)
         result = await self._ask(order)
         if isinstance(result, Error):
             raise refusal(result.code, result.message, run_id=run_id, retry=result.retry, current=result.current)
@@ -386,18 +376,28 @@ class Client:
 
     async def _ask(self, order: RunCommand | Start | Fork) -> Ack | Error:
         self._link.check()
-        text = frames.write(order)
-        welcome = self._link.welcome
-        most = (welcome.limits if welcome else {}).get("messageBytes", Limits().message_bytes)
+        text, most = frames.write(order), self._message_bytes
         size = len(text.encode())
         if size > most:
-            reason = (
-                f"the request has {size:,} bytes and the gateway takes {most:,.0f}; POST it to /v1/runs, or shorten it"
-            )
+            reason = f"the request has {size:,} bytes and the gateway takes {most:,.0f}; shorten it"
             return Error(code="too_big", message=reason, id=order.id)
         return await self._link.calls.ask(order.id, text)
 
+    @property
+    def _message_bytes(self) -> float:
+        welcome = self._link.welcome
+        return (welcome.limits if welcome else {}).get("messageBytes", Limits().message_bytes)
+
     # --- looking -----------------------------------------------------------------------------------------------------
+
+    async def agents(self) -> tuple[str, ...]:
+        """Return the keys of the agents that can be started, in order, over HTTP.
+
+        Raises:
+            NotReachable: The gateway does not answer now.
+            ConnectError: The connection was given up.
+        """
+        return http_requests.agents_of(self._link.address, await self._get("/v1/agents"))
 
     async def view(self, run_id: str) -> RunView:
         """Return one consistent snapshot of a run, over HTTP.

@@ -37,7 +37,12 @@ def write(frame: Up) -> str:
     Raises:
         TypeError: A value has no JSON form.
     """
-    return _encode({"type": _NAMES[type(frame)], **_fields(frame)}).decode()
+    return _encode({"type": _NAMES[type(frame)], **fields(frame)}).decode()
+
+
+def fields(frame: Up) -> dict[str, Any]:
+    """Return the fields of a frame with the names of the wire; fields that are None or empty lists are left out."""
+    return _fields(frame)
 
 
 def _fields(value: Any) -> dict[str, Any]:

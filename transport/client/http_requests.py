@@ -201,6 +201,18 @@ def lines_of(address: Endpoint, data: JSONObject) -> ListedRuns:
         raise unreadable(address, "list of runs", error) from error
 
 
+def agents_of(address: Endpoint, data: JSONObject) -> tuple[str, ...]:
+    """Parse the keys of a list of agents.
+
+    Raises:
+        NotAGateway: The data is not a list of agents.
+    """
+    try:
+        return tuple(str(line["key"]) for line in data["agents"])
+    except (KeyError, TypeError) as error:
+        raise unreadable(address, "list of agents", error) from error
+
+
 def queues_of(address: Endpoint, data: JSONObject) -> tuple[QueueInfo, ...]:
     """Parse the queues of a store.
 

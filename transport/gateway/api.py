@@ -20,6 +20,7 @@ from greenroom.actors.contract.ids import content_digest
 from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.contract.rows import RunInfo
+from greenroom.actors.contract.run_lists import RunSummary
 from greenroom.actors.contract.waiting_for import WaitingFor
 from greenroom.actors.evidence.account import RunEvidence
 from greenroom.actors.permission.remembered import Always, RememberedRule
@@ -198,6 +199,18 @@ class Api:
         lines = (await self.runs(who, gr.RunQuery(thread_id=thread_id, limit=AHEAD))).lines
         order = [line.info.run_id for line in lines if line.row.status is not RunStatus.DONE]
         return (order[-1],) if run_id in order[:-1] else ()
+
+    async def current(self, who: Principal, thread_id: str, agent: str) -> RunSummary | None:
+        """Return the visible run that a thread is at: the oldest unfinished one, or the newest.
+
+        The newest `AHEAD` runs that the agent has begun are searched.
+
+        Raises:
+            Refused: not_allowed.
+        """
+        lines = (await self.runs(who, gr.RunQuery(thread_id=thread_id, agent=agent, limit=AHEAD))).lines
+        active = [line for line in lines if line.row.status is not RunStatus.DONE]
+        return active[-1] if active else lines[0] if lines else None
 
     async def knows_agent(self, key: str) -> bool:
         """Return True if this process, or another one on the same store, has an agent with this key."""

@@ -26,6 +26,8 @@ PARAMS: Final[Mapping[str, Schema]] = {
     "queue": {"type": "string", "description": "A queue's name: an agent's key, or the one that a start gave."},
     "name": {"type": "string", "description": "A file's name."},
     "rule": {"type": "string", "description": "A remembered rule's id."},
+    "task": {"type": "string", "description": "An A2A task's id: a run's."},
+    "config": {"type": "string", "description": "A push notification's id; there are none."},
     "artifact": {"type": "string", "description": "An artifact's id, as in the event that tells of it."},
 }
 """Schemas of the parameters in routes' templates."""
@@ -48,6 +50,23 @@ FREE: Final[Mapping[str, Schema]] = {
             "propertyName": "type",
             "mapping": {kind: TEMPLATE.format(name=kind) for kind in command_schemas()},
         },
+    },
+    "JsonRpc": {
+        "description": "A JSON-RPC 2.0 message of the Model Context Protocol: a request, a notification or an answer.",
+        "type": "object",
+        "properties": {
+            "jsonrpc": {"const": "2.0"},
+            "id": {"type": ["string", "integer", "null"]},
+            "method": {"type": "string"},
+            "params": {"type": "object"},
+            "result": {"type": "object"},
+            "error": {"type": "object"},
+        },
+        "required": ["jsonrpc"],
+    },
+    "McpError": {
+        "description": "An error of JSON-RPC, or of the gateway if no message was read.",
+        "anyOf": [{"$ref": TEMPLATE.format(name="JsonRpc")}, {"$ref": TEMPLATE.format(name="ErrorBody")}],
     },
     "Document": {"description": "A JSON document.", "type": "object"},
 }

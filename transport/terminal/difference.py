@@ -1,42 +1,14 @@
-"""The difference of a proposal, for the person who decides about its apply: found in a run, drawn as rows.
-
-A body that makes a proposal publishes its difference as git prints it: an artifact of kind diff that has the id of the
-proposal for a name, and `.diff`. The ticket of `apply_changes` names the proposal.
-"""
+"""The difference of a proposal, found in a run, for the person who decides about its apply."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final, Protocol
+from typing import Protocol
 
-import attrs
-
-from greenroom.actors.contract.artifacts import Artifact
 from greenroom.actors.contract.decisions import Ticket
 from greenroom.actors.errors import UnknownArtifact
 from greenroom.actors.run.view import RunView
 
-from . import text_format
-from .screen import Style
-
-APPLY: Final = "apply_changes"
-"""The tool that brings a proposal into the folder of the user."""
-
-SUFFIX: Final = ".diff"
-"""Ends the name of a difference; the id of the proposal is before it."""
-
-
-@attrs.frozen(kw_only=True)
-class ProposedDifference:
-    """What a proposal changes.
-
-    Attributes:
-        proposal: The id of the proposal.
-        text: The difference as git prints it.
-    """
-
-    proposal: str
-    text: str
+from .difference_text import ProposedDifference, differences, proposal_of
 
 
 class ArtifactAccess(Protocol):
@@ -47,18 +19,6 @@ class ArtifactAccess(Protocol):
 
     async def artifact(self, run_id: str, artifact_id: str) -> bytes:
         """Return the bytes of an artifact."""
-
-
-def proposal_of(ticket: Ticket) -> str | None:
-    """Return the proposal that a ticket is about; None if the ticket is about something else."""
-    proposal = ticket.arguments.get("proposal") if ticket.tool == APPLY else None
-    return proposal if isinstance(proposal, str) else None
-
-
-def differences(artifacts: Iterable[Artifact]) -> dict[str, Artifact]:
-    """Return the differences among artifacts: proposal -> artifact, in the order in which they were published."""
-    named = [artifact for artifact in artifacts if artifact.kind == "diff" and artifact.name.endswith(SUFFIX)]
-    return {artifact.name.removesuffix(SUFFIX): artifact for artifact in named}
 
 
 async def difference_of(access: ArtifactAccess, ticket: Ticket) -> ProposedDifference | None:
@@ -75,20 +35,3 @@ async def difference_of(access: ArtifactAccess, ticket: Ticket) -> ProposedDiffe
     except UnknownArtifact:  # pruned meanwhile
         return None
     return ProposedDifference(proposal=proposal, text=data.decode(errors="replace"))
-
-
-def rows(text: str) -> Iterator[tuple[str, Style]]:
-    """Yield the lines of a difference with their styles; control characters are spelled out."""
-    in_hunk = False
-    for line in text.removesuffix("\n").split("\n"):
-        shown = f"  {text_format.clean(line)}"
-        if line.startswith("diff --git "):
-            in_hunk = False
-            yield shown, "strong"
-        elif line.startswith("@@"):
-            in_hunk = True
-            yield shown, "dim"
-        elif in_hunk and line.startswith(("+", "-")):
-            yield shown, "added" if line.startswith("+") else "removed"
-        else:
-            yield shown, "" if in_hunk else "dim"

@@ -14,9 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from typing import ClassVar, Final
+from urllib.parse import quote
 
 from ...contract.messages import Usage
+from ...contract.parts import Part
 from ...contract.plain import JSONObject, JSONValue
+from ...models.codecs.parts import base64_of, name_of
 from ...models.codecs.port import count, items, mapping, string
 from ...permission.subject import ACP_EFFECTS, effect_of
 from ..dialect import AskAnswer, Declined, Granted, Launch, Prompt, Supplied
@@ -96,6 +99,10 @@ class ACPDialect(RPCDialect):
         }
         return Launch(argv=self._command, data=self._peer.request("initialize", params)[1])
 
+    def takes(self, part: Part) -> bool:
+        """Return True if the part has bytes; the program says only after its start which kinds it takes."""
+        return part.data is not None
+
     def interrupt(self) -> bytes:
         """Return the notification to stop, and the answers to open questions, which the protocol demands with it."""
         if not self._session:
@@ -132,8 +139,8 @@ class ACPDialect(RPCDialect):
                 self._replaying = False
                 self._session = string(result.get("sessionId")) or (self._prompt.session or "")
                 yield SessionKnown(session_id=self._session)
-                parts = (self._prompt.instructions, self._recap, self._prompt.text)
-                yield self._ask_for("\n\n".join(part for part in parts if part))
+                texts = (self._prompt.instructions, self._recap, self._prompt.text)
+                yield self._ask_for("\n\n".join(text for text in texts if text), *map(_block, self._prompt.parts))
             case _:  # session/prompt
                 yield from self._prompted(result)
 
@@ -144,6 +151,11 @@ class ACPDialect(RPCDialect):
             detail = f"it speaks version {version!r:.40} of the protocol, and this client {VERSION}"
             yield from self.done(PromptDone(code="runtime_unavailable", detail=detail))
             return
+        capabilities = mapping(mapping(result.get("agentCapabilities")).get("promptCapabilities"))
+        for part in self._prompt.parts:
+            if capabilities.get("image" if part.type == "image" else "embeddedContext") is not True:
+                yield from self.done(PromptDone(code="runtime_failed", detail=f"the program takes no {part.type}s"))
+                return
         opening: JSONObject = {"cwd": self._prompt.folder, "mcpServers": []}
         if session and mapping(result.get("agentCapabilities")).get("loadSession") is True:
             self._replaying = True
@@ -161,8 +173,8 @@ class ACPDialect(RPCDialect):
         opening: JSONObject = {"cwd": self._prompt.folder, "mcpServers": []}
         yield SendBytes(data=self._peer.request("session/new", opening)[1])
 
-    def _ask_for(self, text: str) -> SendBytes:
-        prompt = {"sessionId": self._session, "prompt": [{"type": "text", "text": text}]}
+    def _ask_for(self, text: str, *blocks: JSONObject) -> SendBytes:
+        prompt = {"sessionId": self._session, "prompt": [{"type": "text", "text": text}, *blocks]}
         return SendBytes(data=self._peer.request("session/prompt", prompt)[1])
 
     def _prompted(self, result: JSONObject) -> Iterator[Item]:
@@ -318,6 +330,14 @@ class ACPDialect(RPCDialect):
 _STATE: Final = frozenset(("sessionUpdate", "status"))
 """Parts of a call that are no arguments."""
 _CANCELLED: Final[JSONObject] = {"outcome": {"outcome": "cancelled"}}
+
+
+def _block(part: Part) -> JSONObject:
+    """Return an image or a file as a block of a prompt."""
+    if part.type == "image":
+        return {"type": "image", "mimeType": part.media_type, "data": base64_of(part)}
+    uri = f"attachment:///{quote(name_of(part))}"
+    return {"type": "resource", "resource": {"uri": uri, "mimeType": part.media_type, "blob": base64_of(part)}}
 
 
 def _outcome(options: dict[str, str], answer: AskAnswer) -> JSONValue:

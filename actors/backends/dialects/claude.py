@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar, Final, Literal
 
 from ...contract.messages import Usage
+from ...contract.parts import Part
 from ...contract.plain import JSONObject, JSONValue
+from ...models.codecs.parts import IMAGES, PDF, anthropic, is_text
 from ...models.codecs.port import count, items, mapping, string
 from ...permission.subject import effect_of
 from ..dialect import SESSION_GONE, AskAnswer, Declined, Granted, Launch, Prompt, Supplied
@@ -102,11 +104,16 @@ class ClaudeDialect(JSONLinesDialect):
         request: dict[str, JSONValue] = {"subtype": "initialize", "hooks": {"PreToolUse": [hook]}}
         if prompt.instructions:
             request["appendSystemPrompt"] = prompt.instructions
-        message = {"role": "user", "content": prompt.text}
+        blocks = [*map(anthropic, prompt.parts), {"type": "text", "text": prompt.text}]
+        message = {"role": "user", "content": blocks if prompt.parts else prompt.text}
         user = {"type": "user", "message": message, "parent_tool_use_id": None, "session_id": ""}
         return Launch(
             argv=(*self._command, *FLAGS, *model, *session), data=_request("initialize", request) + json_line(user)
         )
+
+    def takes(self, part: Part) -> bool:
+        """Return True for the images and documents of Anthropic's messages."""
+        return part.data is not None and (part.media_type in (*IMAGES, PDF) or is_text(part.media_type))
 
     def answer(self, ask_id: str, answer: AskAnswer) -> bytes:
         """Return the answer to a hook, a permission request or AskUserQuestion."""

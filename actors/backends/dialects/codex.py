@@ -16,7 +16,9 @@ from typing import ClassVar, Final
 import attrs
 
 from ...contract.messages import Usage
+from ...contract.parts import Part
 from ...contract.plain import JSONObject, JSONValue
+from ...models.codecs.parts import address
 from ...models.codecs.port import count, items, mapping, string
 from ...permission.subject import effect_of
 from ..dialect import AskAnswer, Declined, Granted, Launch, Prompt, Supplied
@@ -101,6 +103,10 @@ class CodexDialect(RPCDialect):
             return b""
         return self._peer.request("turn/interrupt", {"threadId": self._thread, "turnId": self._turn})[1]
 
+    def takes(self, part: Part) -> bool:
+        """Return True for images."""
+        return part.type == "image" and part.data is not None
+
     def answer(self, ask_id: str, answer: AskAnswer) -> bytes:
         """Return the response to the request of a question; the text of a refusal goes before it, into the turn."""
         steer = b""
@@ -132,7 +138,8 @@ class CodexDialect(RPCDialect):
                 self._thread = string(mapping(result.get("thread")).get("id")) or (self._prompt.session or "")
                 yield SessionKnown(session_id=self._thread)
                 text = "\n\n".join(part for part in (self._recap, self._prompt.text) if part)
-                turn = {"threadId": self._thread, "input": [{"type": "text", "text": text}]}
+                images = [{"type": "image", "url": address(part)} for part in self._prompt.parts]
+                turn = {"threadId": self._thread, "input": [{"type": "text", "text": text}, *images]}
                 yield SendBytes(data=self._peer.request("turn/start", turn)[1])
             case "turn/start":
                 self._turn = string(mapping(result.get("turn")).get("id"))

@@ -320,12 +320,14 @@ _PARTS: Final = {
         ),
     ),
     "telegram": (":", r"A(?P<telegram>(?<=[0-9]{8}:A)A[A-Za-z0-9_\-]{30,64})"),
-    # A private key whose text is base64 again; its last line, with the end mark of the key, may be shorter.
+    # A private key whose text is base64 again; its last line, with the end mark of the key, may be shorter. The lines
+    # are an atomic group and not `(...)*+`: Python before 3.11.5 matches a possessive group too short
+    # (python/cpython#106052).
     "keytext": (
         "L",
         (
             rf"(?P<keytext>(?:{'|'.join(head[1:] for head in KEY_TEXTS)})"
-            r"[A-Za-z0-9+/_\-]*+(?:\s{1,8}[A-Za-z0-9+/]{40,}+)*+={0,2}(?:\s{1,8}[A-Za-z0-9+/]{0,39}+\Z)?)"
+            r"[A-Za-z0-9+/_\-]*+(?>(?:\s{1,8}[A-Za-z0-9+/]{40,}+)*)={0,2}(?:\s{1,8}[A-Za-z0-9+/]{0,39}+\Z)?)"
         ),
     ),
     "home": ("/", rf"{_BEFORE_LETTER}(?P<home>(?<![\w.\-~]/)(?:{HOME})|(?<=\\[nrt]/)(?:{HOME}))"),

@@ -1,8 +1,8 @@
 """Server-sent events from bytes, in pieces of any size (WHATWG HTML, section 9.2, "Interpreting an event stream").
 
 Theory of operation. Lines end in LF, CRLF or CR, and a piece may end between CR and LF. An empty line ends an event;
-its `data` lines are joined with LF; a line that begins with a colon is a comment. `id` and `retry` are for clients that
-reconnect, which a model's stream never is, so both are ignored like unknown fields.
+its `data` lines are joined with LF; a line that begins with a colon is a comment. A client that reconnects continues
+behind the last `id`, which a model's stream never has; `retry` is ignored like unknown fields.
 """
 
 from __future__ import annotations
@@ -30,11 +30,16 @@ class ServerSentEvent(NamedTuple):
 
 
 class EventParser:
-    """Reads one stream. Feed it all bytes in order, then call `end` once."""
+    """Reads one stream. Feed it all bytes in order, then call `end` once.
+
+    Attributes:
+        last_id: The id of the newest complete event that has one; "" before.
+    """
 
     def __init__(self) -> None:
+        self.last_id = ""
         self._line = bytearray()  # the unfinished line
-        self._name = ""
+        self._name = self._id = ""
         self._data: list[bytes] = []
         self._size = 0  # bytes of the event's complete data lines, with the names of their fields
         self._after_cr = False
@@ -93,8 +98,11 @@ class EventParser:
             self._size += len(line) + 1
         elif field == b"event":
             self._name = value.decode("utf-8", "replace")
+        elif field == b"id" and b"\0" not in value:
+            self._id = value.decode("utf-8", "replace")
 
     def _end_event(self) -> ServerSentEvent | None:
         name, data = self._name, self._data
         self._name, self._data, self._size = "", [], 0
+        self.last_id = self._id
         return ServerSentEvent(name, b"\n".join(data)) if data else None

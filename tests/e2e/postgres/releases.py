@@ -110,7 +110,8 @@ def tree_before_the_fourth_level(root: Path, folder: Path) -> Path | str:
     assert packed.returncode == 0, packed.stderr
     tree = folder / "old-source"
     with tarfile.open(archive) as tar:
-        tar.extractall(tree, filter="fully_trusted")  # noqa: S202 - of our own repository; it has links
+        tar.extraction_filter = lambda member, _: member  # an argument for it came with Python 3.11.4 only
+        tar.extractall(tree)  # noqa: S202 - of our own repository; it has links
     return tree
 
 

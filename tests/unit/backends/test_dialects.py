@@ -4,6 +4,7 @@ import json
 from random import Random
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +15,9 @@ from greenroom.actors.backends.dialects.acp import ACPDialect
 from greenroom.actors.backends.dialects.claude import ClaudeDialect
 from greenroom.actors.backends.dialects.codex import CodexDialect
 from greenroom.actors.backends.dialects.json_lines import JSONLinesDialect
+from greenroom.actors.backends.dialects.plain import PlainDialect
 from greenroom.actors.backends.items import Asked, CallEnded, Item, PromptDone, Question, Seen, SendBytes, Withdrawn
+from greenroom.actors.contract.parts import Part, part_of
 
 from ...support.dialect_lines import Acp, Claude, Codex, lines
 
@@ -260,3 +263,78 @@ def test_the_kit_finds_a_broken_promise(dialect, sentence):
 def test_the_kit_needs_no_luck():
     for seed in range(3):
         kit.check_dialect(ClaudeDialect, [OUTPUT], seed=Random(seed).randrange(1000))
+
+
+IMAGE = part_of("image", b"\x89PNG\r\n\x1a\n", "image/png")
+TEXT = part_of("file", b"tea,cake", "text/csv", "menu.csv")
+ZIP = part_of("file", b"PK", "application/zip", "menu.zip")
+LINKED = Part(type="image", media_type="image/png", url="https://shop.example/tea.png")
+
+
+def sent(data: bytes) -> list[Any]:
+    return [json.loads(line) for line in data.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("form", "taken"),
+    [("claude", (IMAGE, TEXT)), ("codex", (IMAGE,)), ("acp", (IMAGE, TEXT, ZIP)), ("plain", ())],
+)
+def test_a_dialect_says_which_attachments_a_prompt_can_bring(form, taken):
+    dialect = PlainDialect(("cat",)) if form == "plain" else OPEN[form]()
+    assert tuple(part for part in (IMAGE, TEXT, ZIP, LINKED) if dialect.takes(part)) == taken
+
+
+def test_claude_gets_attachments_as_blocks_before_the_text():
+    launch = ClaudeDialect().begin(attrs.evolve(PROMPT, parts=(IMAGE, TEXT)))
+    image, document, text = sent(launch.data)[1]["message"]["content"]
+    assert image["source"] == {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
+    assert document["source"]["data"] == "tea,cake"
+    assert text == {"type": "text", "text": "Do it."}
+
+
+def test_codex_gets_images_as_addresses_behind_the_text():
+    dialect = CodexDialect()
+    dialect.begin(attrs.evolve(PROMPT, parts=(IMAGE,)))
+    items = [item for message in Codex.opened for item in dialect.feed(lines(message))]
+    (turn,) = [
+        one for item in items if isinstance(item, SendBytes) for one in sent(item.data) if "turn" in one["method"]
+    ]
+    assert turn["params"]["input"] == [
+        {"type": "text", "text": "Do it."},
+        {"type": "image", "url": "data:image/png;base64,iVBORw0KGgo="},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "part", "blocks"),
+    [
+        ({"image": True}, IMAGE, [{"type": "image", "mimeType": "image/png", "data": "iVBORw0KGgo="}]),
+        (
+            {"embeddedContext": True},
+            TEXT,
+            [
+                {
+                    "type": "resource",
+                    "resource": {
+                        "uri": "attachment:///menu.csv",
+                        "mimeType": "text/csv",
+                        "blob": "dGVhLGNha2U=",
+                    },
+                }
+            ],
+        ),
+        ({"image": True}, TEXT, None),
+        ({}, IMAGE, None),
+    ],
+)
+def test_acp_brings_the_attachments_that_the_program_says_it_takes(capabilities, part, blocks):
+    dialect = ACPDialect(("agent",))
+    dialect.begin(attrs.evolve(PROMPT, parts=(part,)))
+    result = {"protocolVersion": 1, "agentCapabilities": {"promptCapabilities": capabilities}}
+    items = dialect.feed(lines({"jsonrpc": "2.0", "id": 1, "result": result}))
+    if blocks is None:
+        assert items == [PromptDone(code="runtime_failed", detail=f"the program takes no {part.type}s")]
+        return
+    items = dialect.feed(lines({"jsonrpc": "2.0", "id": 2, "result": {"sessionId": "s"}}))
+    (prompt,) = [one for item in items if isinstance(item, SendBytes) for one in sent(item.data)]
+    assert prompt["params"]["prompt"] == [{"type": "text", "text": "Do it."}, *blocks]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import greenroom as gr
-from greenroom.actors.backends.driver import Driver, read_result
+from greenroom.actors.backends.driver import Driver, new_parts, read_result
 from greenroom.actors.contract.messages import CallRequest, Message, Producer
 from greenroom.actors.contract.parts import Part
 
@@ -170,11 +170,15 @@ def test_a_handover_with_nothing_but_texts_of_people_is_a_plain_prompt():
     assert thread.next(BARE) == ("coder", {"prompt": "Do it."})
 
 
-def test_an_attachment_is_refused_with_the_way_out():
-    part = Part(type="file", media_type="text/plain", size=1, sha256="0" * 64)
-    with pytest.raises(gr.ModelError, match="name its path in the text") as caught:
-        Thread("Look.").add("user", "Look.", parts=(part,)).next()
-    assert caught.value.kind == "invalid_request"
+def test_the_new_parts_are_those_that_no_call_of_the_backend_has_had():
+    def part(name: str) -> Part:
+        return Part(type="file", media_type="text/plain", size=1, sha256="0" * 64, name=name)
+
+    thread = Thread().add("user", "Look.", parts=(part("a"), part("b")))
+    assert thread.next() == ("coder", {"prompt": "Look."})
+    assert [one.name for one in new_parts(thread.messages, "coder")] == ["a", "b"]
+    thread.worked("I looked.").add("user", "", parts=(part("c"),)).worked("x", "transfer_to_coder")
+    assert [one.name for one in new_parts(thread.messages, "coder")] == ["c"]
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"text": 1, "proposal": "p"}', '{"text": "x"}', "{" * 5_000])

@@ -377,3 +377,14 @@ async def test_the_question_of_a_program_is_decided_at_the_parent_run(tmp_path):
         await run.decide(ticket.approve(by="ada"))
         assert (await run.result()).output == "Told the team."
     assert bench.effects == ["make"]
+
+
+@pytest.mark.parametrize("bench", ["claude"], indirect=True)
+async def test_an_attachment_that_a_program_does_not_take_fails_the_call_before_the_program_starts(bench):
+    async with gr.open_runtime(agents=[bench.agent()]) as runtime:
+        archive = gr.File(b"PK", media_type="application/zip", name="menu.zip")
+        run = await runtime.start("coder", steps(["run", "make"]), attachments=[archive])
+        outcome = await run.wait()
+    assert outcome.code == "tool_error"
+    assert "claude does not take this file (file application/zip, 2 bytes, menu.zip)" in outcome.message
+    assert bench.effects == []

@@ -159,6 +159,21 @@ def test_events_are_framed_as_the_standard_says_at_every_split(stream, events):
         assert frames(stream[:at], stream[at:]) == events, at
 
 
+def test_the_last_id_is_that_of_a_complete_event_also_of_one_without_data():
+    parser, ids = EventParser(), []
+    for piece in (
+        b"data: a\n\n",
+        b"id: 1\n\n",
+        b"id: 2\ndata: b\n",
+        b"\n",
+        b"data: c\n\nid: 3\ndata: d",
+        b"id: 4\0\n\n",
+    ):
+        list(parser.feed(piece))
+        ids.append(parser.last_id)
+    assert ids == ["", "1", "1", "2", "2", "3"]
+
+
 @pytest.mark.parametrize("lines", [1, 1000])
 def test_an_event_that_is_too_long_is_refused_before_it_ends(lines):
     parser = EventParser()

@@ -11,18 +11,19 @@ import pytest
 
 import greenroom as gr
 from greenroom.actors.contract.casing import camel
-from greenroom.transport.terminal.approval_prompt import (
+from greenroom.transport.terminal.approval_prompt import ask
+from greenroom.transport.terminal.difference import difference_of
+from greenroom.transport.terminal.difference_text import ProposedDifference, rows
+from greenroom.transport.terminal.screen import HidingScreen, JsonScreen, Screen
+from greenroom.transport.terminal.ticket_text import (
     PREVIEW,
     Change,
     FileChange,
     answerable_by_yes,
-    ask,
     barred,
     details,
     read_value,
 )
-from greenroom.transport.terminal.difference import ProposedDifference, difference_of, rows
-from greenroom.transport.terminal.screen import HidingScreen, JsonScreen, Screen
 from greenroom.transport.terminal.timeline import Line, Timeline
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

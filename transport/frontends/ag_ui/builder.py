@@ -135,6 +135,13 @@ class AgUiBuilder:
             self.put("TEXT_MESSAGE_END", messageId=self.text, metadata={"greenroom": {"cut": True}} if is_cut else None)
         self.text = None
 
+    def put_user_message(self, name: str, text: str) -> None:
+        """Append a message of the user that the client has not sent itself."""
+        self.put("TEXT_MESSAGE_START", messageId=name, role="user")
+        if text:  # clients refuse an empty delta
+            self.put("TEXT_MESSAGE_CONTENT", messageId=name, delta=text)
+        self.put("TEXT_MESSAGE_END", messageId=name)
+
     def open_reasoning(self, name: str) -> None:
         """Open the reasoning with this id. Span and message share one id, as the protocol allows."""
         if self.reasoning == name:
@@ -183,10 +190,13 @@ class AgUiBuilder:
             return
         self.close()
         self._share()
+        if kind == "run.cancelled" and not self.state.versioned:  # older clients refuse the outcome cancelled
+            reason = payload.get("reason")
+            self.fail("cancelled", f"The run was cancelled: {reason}" if reason else "The run was cancelled.")
+            return
         facts = {name: payload[name] for name in ("termination", "code", "detail", "reason") if payload.get(name)}
-        cancelled = kind == "run.cancelled" and self.state.versioned  # older clients know success and interrupt only
         self._finished(
-            outcome={"type": "cancelled" if cancelled else "success"},
+            outcome={"type": "cancelled" if kind == "run.cancelled" else "success"},
             result=payload.get("output"),
             metadata={"greenroom": facts},
         )

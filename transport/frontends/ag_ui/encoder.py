@@ -15,6 +15,7 @@ Timestamps are those of the events.
 | event | AG-UI |
 |---|---|
 | (the first that is sent) | RUN_STARTED; if the client has seen the run before: MESSAGES_SNAPSHOT, STEP_STARTED |
+| run.created, if the client has not sent the input | TEXT_MESSAGE_START, -CONTENT and -END of a user |
 | run.step.started, run.step.finished | STEP_STARTED, STEP_FINISHED |
 | run.message.delta | TEXT_MESSAGE_START if it is not open, TEXT_MESSAGE_CONTENT |
 | run.reasoning.delta | REASONING_START and REASONING_MESSAGE_START if they are not open, REASONING_MESSAGE_CONTENT |
@@ -31,13 +32,13 @@ Timestamps are those of the events.
 | events of interest to a front end without an AG-UI equivalent (`CUSTOM`) | CUSTOM `greenroom.<type>`: the payload |
 | run.waiting, except for tickets that are being answered | STATE_SNAPSHOT, MESSAGES_SNAPSHOT, RUN_FINISHED interrupt |
 | run.completed | STATE_SNAPSHOT, RUN_FINISHED success with the output as `result` |
-| run.cancelled | STATE_SNAPSHOT, RUN_FINISHED cancelled |
+| run.cancelled | STATE_SNAPSHOT, RUN_FINISHED cancelled (a client before version 1.0: RUN_ERROR `cancelled`) |
 | run.failed | RUN_ERROR with the failure's code |
 | all others | nothing |
 
 A client before version 1.0 knows the outcomes success and interrupt only, and lets nothing pass an interrupt that has
-expired. It gets success for a cancelled run (`metadata.greenroom.termination` and the stage in STATE_SNAPSHOT say
-cancelled), the time of expiry in `metadata.greenroom`, and RUN_FINISHED before the RUN_ERROR of a run that it resumed.
+expired. It gets RUN_ERROR with code `cancelled` for a cancelled run, the time of expiry in `metadata.greenroom`, and
+RUN_FINISHED before the RUN_ERROR of a run that it resumed.
 
 `STATE_SNAPSHOT` returns the client's own state, with `greenroom` added: run, agent, stage, step and open tickets.
 `ag_ui_history` defines the ids of messages, `ag_ui_interrupts` the form of interrupts and answers.
@@ -53,6 +54,7 @@ import msgspec
 
 from greenroom.actors.contract.catalogue import TERMINAL_EVENTS
 from greenroom.actors.contract.envelope import Event
+from greenroom.actors.contract.ids import message_id
 from greenroom.actors.contract.messages import Usage
 
 from .builder import AgUiBuilder, AgUiState, Payload, Sent
@@ -178,6 +180,11 @@ def _known(state: AgUiState, event: Event) -> bool:
 # --- what an event comes to ------------------------------------------------------------------------------------------
 
 
+def _created(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
+    if draft.history.start_message is None:
+        draft.put_user_message(message_id(draft.history.run, 1), payload["input"])
+
+
 def _step_started(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
     draft.open_step(payload["step"])
 
@@ -281,12 +288,8 @@ def _activity(draft: AgUiBuilder, payload: Payload, content: dict[str, Any], pat
 
 
 def _steered(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
-    if payload["commandId"] in draft.history.sent:
-        return
-    name = payload["messageId"]
-    draft.put("TEXT_MESSAGE_START", messageId=name, role="user")
-    draft.put("TEXT_MESSAGE_CONTENT", messageId=name, delta=payload["text"])
-    draft.put("TEXT_MESSAGE_END", messageId=name)
+    if payload["commandId"] not in draft.history.sent:
+        draft.put_user_message(payload["messageId"], payload["text"])
 
 
 def _waiting(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
@@ -296,6 +299,7 @@ def _waiting(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
 
 
 _ON: Final[Mapping[str, Callable[[AgUiBuilder, RunHistory, Payload], None]]] = {
+    "run.created": _created,
     "run.step.started": _step_started,
     "run.step.finished": _step_finished,
     "run.message.delta": _text,

@@ -5,6 +5,7 @@
 | a new user message | a Greenroom run starts in the thread `threadId`; principal, thread and message determine its id |
 | the same message again | the same run is sent again, from its start to its first rest |
 | nothing new | the run of the newest user message is sent again, completely: the stream broke, or the page reloaded |
+| nothing that has started a run | the run that the thread is at is sent, whoever has started it |
 | `resume`, under any `runId` but that of another run | decisions, all or none; the run is sent from there on
 (`ag_ui_resume`) |
 | `resume` and a new user message | also sent to the run, which reads it at its next step; a done run is followed by a
@@ -90,7 +91,7 @@ async def _answer(gateway: Gateway, who: Principal, agent: str, run_input: RunAg
     that are open, or with the end of the run.
     """
     if not run_input.resume:
-        begins = unanswered(run_input.messages)
+        begins = await _unanswered(gateway, who, run_input)
         return await (_begin if begins else _repeat)(gateway, who, agent, run_input)
     try:
         return await _resume(gateway, who, agent, run_input)
@@ -147,7 +148,7 @@ def session_of(run_id: str) -> str:
 async def _begin(gateway: Gateway, who: Principal, agent: str, run_input: RunAgentInput) -> RunSegment:
     """Start a run with the new user messages, or find the run that they have started."""
     who.need("start")  # first: the principal must learn nothing of runs that it may not start
-    waiting = unanswered(run_input.messages)
+    waiting = await _unanswered(gateway, who, run_input)
     run_id = run_of(who, run_input.threadId, waiting[-1].id)
     await _check_unused(gateway, who, run_input, run_id)
     info = await _info(gateway, who, run_id)
@@ -187,19 +188,46 @@ async def _begin_again(gateway: Gateway, who: Principal, order: Start, message_i
         raise Refused("run_exists", text) from refused
 
 
+async def _unanswered(gateway: Gateway, who: Principal, run_input: RunAgentInput) -> list[SentMessage]:
+    """Return the user messages without an answer that the client has written itself.
+
+    A text that came to a run by another road is a user message, too: the client has its id from the run.
+    """
+    waiting = unanswered(run_input.messages)
+    if len(waiting) > MOST_UNANSWERED:
+        raise Refused("unprocessable", f"{len(waiting)} user messages without an answer; {MOST_UNANSWERED} are taken")
+    own: list[SentMessage] = []
+    for message in waiting:
+        run_id, _, number = message.id.rpartition(".m")  # the inverse of `contract.ids.message_id`
+        info = await _info(gateway, who, run_id) if run_id and number.isdecimal() else None
+        if info is None or info.thread_id != run_input.threadId:
+            own.append(message)
+    return own
+
+
 async def _repeat(gateway: Gateway, who: Principal, agent: str, run_input: RunAgentInput) -> RunSegment:
-    """Find the run of the newest user message that has started one; the request has nothing new."""
+    """Find the run of the newest user message that has started one, or else the run that the thread is at."""
     users = [message for message in run_input.messages if message.role == "user"]
     for message in users[: -MOST_UNANSWERED - 1 : -1]:
         run_id = run_of(who, run_input.threadId, message.id)
         info = await _info(gateway, who, run_id)
-        record = None if info is None or info.agent != agent else await load(gateway, run_id)
-        if record is not None:
-            await _check_unused(gateway, who, run_input, run_id)
-            remaining = {ticket.ticket_id for ticket in open_tickets(record)}
-            closed_ids = [ticket.ticket_id for ticket in record.tickets if ticket.ticket_id not in remaining]
-            return RunSegment(run_id=run_id, answered=closed_ids, after=0)
-    raise ResumeRefused("unprocessable", "messages holds no user message that asks for something; add one")
+        if info is not None and info.agent == agent:
+            return await _whole(gateway, who, run_input, run_id)
+    line = await gateway.api.current(who, run_input.threadId, agent)
+    if line is None:
+        text = "messages holds no user message that asks for something, and the thread has no run; add a message"
+        raise ResumeRefused("unprocessable", text)
+    return await _whole(gateway, who, run_input, line.info.run_id)
+
+
+async def _whole(gateway: Gateway, who: Principal, run_input: RunAgentInput, run_id: str) -> RunSegment:
+    await _check_unused(gateway, who, run_input, run_id)
+    record = await load(gateway, run_id)
+    if record is None:
+        raise Refused("unknown_run", f"the run {run_id} has been pruned")
+    remaining = {ticket.ticket_id for ticket in open_tickets(record)}
+    closed_ids = [ticket.ticket_id for ticket in record.tickets if ticket.ticket_id not in remaining]
+    return RunSegment(run_id=run_id, answered=closed_ids, after=0)
 
 
 async def _resume(gateway: Gateway, who: Principal, agent: str, run_input: RunAgentInput) -> RunSegment:
@@ -208,7 +236,7 @@ async def _resume(gateway: Gateway, who: Principal, agent: str, run_input: RunAg
     run_id = record.info.run_id
     if record.info.agent != agent:
         raise ResumeRefused("unknown_target", f"the interrupts are of the agent {record.info.agent!r:.200}")
-    waiting = unanswered(run_input.messages)
+    waiting = await _unanswered(gateway, who, run_input)
     existing = await _info(gateway, who, run_of(who, run_input.threadId, waiting[-1].id)) if waiting else None
     if existing is not None and existing.run_id != run_id and existing.session_id == session_of(run_input.runId):
         await decide(gateway, who, record, entries, [])
@@ -232,8 +260,6 @@ async def _resume(gateway: Gateway, who: Principal, agent: str, run_input: RunAg
 
 async def _new(gateway: Gateway, who: Principal, thread_id: str, waiting: Sequence[SentMessage]) -> list[SentMessage]:
     """Return the newest user messages after the last one that has started a run."""
-    if len(waiting) > MOST_UNANSWERED:
-        raise Refused("unprocessable", f"{len(waiting)} user messages without an answer; {MOST_UNANSWERED} are taken")
     new: list[SentMessage] = []
     for message in reversed(waiting):
         if await _info(gateway, who, run_of(who, thread_id, message.id)) is not None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ...gateway.gateway import Gateway
 
 RUNS: Final = 100
-"""Newest runs of a chat that are searched for active ones."""
+"""Newest waiting runs of a chat that are searched."""
 
 
 async def chat(gateway: Gateway, request: Request) -> Response | Streamed:
@@ -145,11 +145,7 @@ async def _check_at_ease(gateway: Gateway, who: Principal, chat_id: str) -> None
 
 
 async def _current(gateway: Gateway, request: Request) -> RunSummary | None:
-    """Return the current run of a chat: the oldest unfinished one, which blocks the others; otherwise the newest."""
-    query = RunQuery(thread_id=request.params["chat"], agent=request.params["agent"], limit=RUNS)
-    lines = (await gateway.api.runs(request.who, query)).lines
-    active = [line for line in lines if line.row.status is not RunStatus.DONE]
-    return active[-1] if active else lines[0] if lines else None
+    return await gateway.api.current(request.who, request.params["chat"], request.params["agent"])
 
 
 def _continue(  # noqa: PLR0917 - the facts of one request

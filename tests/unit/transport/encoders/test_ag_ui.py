@@ -197,8 +197,13 @@ def test_the_text_that_the_end_of_a_run_has_cut_stays_and_its_end_says_so(versio
     ]
     (end,) = only(out, "TEXT_MESSAGE_END")
     assert end["metadata"] == {"greenroom": {"cut": True}}
-    assert out[-1]["outcome"] == {"type": "cancelled" if versioned else "success"}
-    assert out[-1]["metadata"]["greenroom"]["termination"] == "cancelled"
+    if versioned:
+        assert out[-1]["outcome"] == {"type": "cancelled"}
+        assert out[-1]["metadata"]["greenroom"]["termination"] == "cancelled"
+    else:
+        assert (out[-1]["type"], out[-1]["code"]) == ("RUN_ERROR", "cancelled")
+        assert out[-1]["message"] == "The run was cancelled: enough"
+        assert out[-2]["snapshot"]["greenroom"]["stage"] == "cancelled"
     assert out[-1]["usage"] == [{"inputTokens": 7, "outputTokens": 0, "totalTokens": 7}]
 
 
