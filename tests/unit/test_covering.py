@@ -234,9 +234,7 @@ def test_e(): pass
 """
 
 
-@pytest.mark.parametrize(
-    ("words", "count"), [("", 3), ("test_slow_tests.py", 9), ("test_slow_tests.py::test_d", 8)]
-)
+@pytest.mark.parametrize(("words", "count"), [("", 3), ("test_slow_tests.py", 9), ("test_slow_tests.py::test_d", 8)])
 def test_a_session_plays_a_part_of_the_slow_tests_and_all_of_a_file_that_it_names(pytester, root, words, count):
     pytester.makepyfile(test_slow_tests=SLOW_TESTS)
     pytester.makeini("[pytest]\nmarkers = slow")
