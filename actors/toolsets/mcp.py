@@ -20,7 +20,6 @@ from typing_extensions import override
 
 from greenroom.supervision import (
     ActorExited,
-    Backoff,
     ChildSpec,
     MailboxFull,
     Raised,
@@ -32,7 +31,6 @@ from greenroom.supervision import (
 from ..backends.process import ProgramCommand, environment
 from ..contract.plain import JSONObject
 from ..contract.rows import RunInfo
-from ..contract.secrets.current import REDACTOR
 from ..contract.secrets.hidden_values import hides_key
 from ..environment import EnvironmentValue, text_of_variable
 from ..errors import AgentDefinitionError, ToolDefinitionError
@@ -42,19 +40,16 @@ from ..plugins.contexts import PhaseContext
 from ..tools.context import ToolContext
 from ..tools.definition import Tool
 from ..tools.toolset import Toolset
-from .mcp_actor import LOG, ListTools, Message, ServerActor, ServerConnection, ServerTool, ToolListing
+from .mcp_actor import BACKOFF, WITHIN, ListTools, Message, ServerActor, ServerConnection, ServerTool, ToolListing
 from .mcp_call import ServerLink, work
 from .mcp_http import connect_address
 from .mcp_rules import Rule, Rules, is_offered, shown_name
+from .mcp_sdk import LINE_SHOWN, LOG, log_line
 from .mcp_stdio import connect_program
 
 SHUTDOWN: Final = 12.0
 """Seconds for a connection to close: a program may need 2 s, and then the signals of `ProgramProcess.stop`."""
-BACKOFF: Final = Backoff(initial=0.2, factor=2.0, maximum=30.0)
-WITHIN: Final = 300.0
-"""Seconds for which a restart counts in the back-off."""
-STDERR_LIMIT: Final = 4_096
-"""Bytes of a line of standard error that the log shows."""
+
 
 _PIECE: Final = 20
 """Tools that are made without a checkpoint."""
@@ -172,9 +167,7 @@ class Server(Toolset):
     def log(self, level: int, text: str) -> None:
         """Write a line to the log, redacted as the runtime does."""
         if LOG.isEnabledFor(level):
-            line = text[:STDERR_LIMIT].replace("\r", "\\r").replace("\n", "\\n")
-            redactor = REDACTOR.get(None)
-            LOG.log(level, "MCP server %s: %s", self.name, line if redactor is None else redactor.text(line))
+            log_line(level, f"MCP server {self.name}: {text}")
 
 
 @attrs.define(eq=False, repr=False)
@@ -186,10 +179,10 @@ class _Lines:
 
     def heed(self, data: bytes) -> None:
         *lines, rest = bytes(self._rest + data).split(b"\n")
-        self._rest = bytearray(rest[:STDERR_LIMIT])
+        self._rest = bytearray(rest[:LINE_SHOWN])
         for line in lines:
             if line.strip():
-                self._log(logging.DEBUG, line[:STDERR_LIMIT].decode(errors="replace"))
+                self._log(logging.DEBUG, line[:LINE_SHOWN].decode(errors="replace"))
 
 
 @attrs.define(eq=False, repr=False)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -21,13 +22,13 @@ from typing import Any, Final, TypeAlias
 import attrs
 import trio
 
-from greenroom.supervision import ActorContext, Mailbox, Raised, Reply, acapture, leaves
+from greenroom.supervision import ActorContext, Backoff, Mailbox, Raised, Reply, acapture, leaves
 
 from ...supervision.nursery import open_collapsing_nursery
-from ..contract.codec import failure_text
+from ..contract.codec import MESSAGE_LIMIT, failure_text, shortened
 from ..contract.plain import JSONObject
-from ..errors import GreenroomError, ToolError
-from .mcp_sdk import Client, MCPError, TypeAdapter, ValidationError, types
+from ..errors import GreenroomError, ToolError, UsageError
+from .mcp_sdk import LOG, Client, MCPError, TypeAdapter, ValidationError, types
 
 CONNECTING: Final = 25.0
 """Seconds to connect; a step waits 30 s for a toolset."""
@@ -37,8 +38,13 @@ MOST_TOOLS: Final = 2_000
 KEPT: Final = 60.0
 """Seconds for which a list is kept, if the server does not say."""
 KEPT_LONGEST: Final = 3_600.0
-PATIENT: Final = 3
-"""Failures in a row, within a second, for which messages wait; then they are refused while the actor waits."""
+BACKOFF: Final = Backoff(initial=0.2, factor=2.0, maximum=30.0)
+WITHIN: Final = 300.0
+"""Seconds for which a restart counts in the back-off."""
+PATIENCE: Final = 2.0
+"""Seconds of a pause before a restart for which messages wait; in a longer one they are refused."""
+REMEMBERED: Final = 16
+"""Restarts that are counted; the pause is the longest one before that."""
 LAST_ANSWERS: Final = 1.0
 """Seconds for the calls to end whose answers have arrived before the connection broke."""
 MOST_STEPS: Final = 64
@@ -49,7 +55,6 @@ NOT_SENT: Final = -39_001
 SESSION_GONE: Final = -39_002
 """Our own code of an error: the server has refused the request because it knows the session no more."""
 INVALID: Final = "schema_validation_failed"
-LOG: Final = logging.getLogger("greenroom.mcp")
 
 _ANSWER: Final[TypeAdapter[types.CallToolResult | types.InputRequiredResult]] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
@@ -60,7 +65,8 @@ _running: ContextVar[CallTool | None] = ContextVar("the call for which a request
 class ServerUnavailable(ToolError):
     """The server is not there; nothing was sent."""
 
-    run_code = "runtime_unavailable"
+    def __init__(self, text: str) -> None:
+        super().__init__(text, run_code="runtime_unavailable")
 
 
 class CallCut(GreenroomError):
@@ -236,11 +242,13 @@ class ServerConnection:
     Attributes:
         streams: What the SDK's client enters.
         gone: Set when the connection is lost; never, of a server without one connection.
+        is_one: There is one connection, which ends with the program; else each request has its own.
         why: Why it was lost.
     """
 
     streams: Any
     gone: trio.Event = attrs.field(factory=trio.Event)
+    is_one: bool = False
     why: str = "the connection was lost"
 
     def lose(self, why: str) -> None:
@@ -248,6 +256,12 @@ class ServerConnection:
         if not self.gone.is_set():
             self.why = why
             self.gone.set()
+
+    async def end(self) -> str:
+        """Return why the connection is lost: the end of a program says more than that of its pipe, and comes later."""
+        with trio.move_on_after(LAST_ANSWERS):
+            await self.gone.wait()
+        return self.why
 
     def __repr__(self) -> str:
         return f"<ServerConnection{' lost' if self.gone.is_set() else ''}>"
@@ -278,7 +292,9 @@ class ServerActor:
         self._calls: dict[CallTool, None] = {}
         self._answered = trio.Event()
         self._down: str | None = None
-        self._failures = 0
+        self._connection: ServerConnection | None = None
+        self._has_connected = False
+        self._ends: deque[float] = deque(maxlen=REMEMBERED)
         self.changes = 0
 
     def __repr__(self) -> str:
@@ -286,8 +302,13 @@ class ServerActor:
 
     @property
     def refusal(self) -> ServerUnavailable | None:
-        """Why messages would wait for nothing now: the server failed again and again, and the next try comes later."""
-        return None if self._down is None or self._failures < PATIENT else self.unavailable(self._down)
+        """Why messages would wait for long now: the server has failed again and again, and is tried again later."""
+        if self._down is None or BACKOFF.delay(self._restarts()) < PATIENCE:
+            return None
+        return self.unavailable(self._down)
+
+    def _restarts(self) -> int:
+        return sum(end > trio.current_time() - WITHIN for end in self._ends)
 
     def unavailable(self, why: str) -> ServerUnavailable:
         """Return the error of a server that is not there."""
@@ -295,14 +316,23 @@ class ServerActor:
 
     async def body(self, ctx: ActorContext[Message]) -> None:
         """Run one incarnation."""
-        self._down = None
+        self._down, self._has_connected = None, False
         outcome = await acapture(self._live, ctx.mailbox)
-        why = text_of_failure(outcome.error) if isinstance(outcome, Raised) else "it was stopped"
-        self._down, self._failures = why, self._failures + 1
-        for _ in range(len(ctx.mailbox)):
-            ctx.mailbox.pop().fail(self.unavailable(why))
+        why = self._why(outcome.error) if isinstance(outcome, Raised) else "it was stopped"
+        self._down = why
+        self._ends.append(trio.current_time())
+        if not self._has_connected:  # else the next incarnation takes what was not sent
+            for _ in range(len(ctx.mailbox)):
+                ctx.mailbox.pop().fail(self.unavailable(why))
         if isinstance(outcome, Raised):
+            self._log(logging.WARNING, f"the connection has ended: {why}")
             raise outcome.error
+
+    def _why(self, error: BaseException) -> str:
+        connection = self._connection
+        if connection is not None and connection.is_one and any(map(_is_closed, leaves(error))):
+            return connection.why  # the end of a program says more than that of its pipe
+        return text_of_failure(error)
 
     async def _live(self, mailbox: Mailbox[Message]) -> None:
         await mailbox.wait()
@@ -311,6 +341,8 @@ class ServerActor:
                 nursery.start_soon(self._watch, connection)
                 while True:
                     await mailbox.wait()
+                    if connection.gone.is_set():
+                        await trio.sleep_forever()  # until `_watch` ends all this
                     while len(mailbox):
                         message = mailbox.pop()
                         if isinstance(message, CallTool):
@@ -340,10 +372,11 @@ class ServerActor:
                 message_handler=self._noted,
                 log_level="debug" if LOG.isEnabledFor(logging.DEBUG) else None,
             )
+            self._connection = connection
             with trio.CancelScope(deadline=trio.current_time() + CONNECTING) as limit:
                 async with client:
                     limit.deadline = math.inf
-                    self._failures = 0
+                    self._has_connected = True
                     yield client, connection
             if limit.cancelled_caught:
                 raise TimeoutError(f"it did not answer within {CONNECTING:g} s")
@@ -389,16 +422,11 @@ class ServerActor:
     async def _call(self, client: Client, connection: ServerConnection, message: CallTool) -> None:
         try:
             with message.scope:
-                if connection.gone.is_set():
-                    message.fail(self.unavailable("the connection was lost"))
-                    return
                 outcome = await acapture(self._answer, client, message)
                 if not isinstance(outcome, Raised):
                     message.reply.send(outcome.value)
                     return
-                message.reply.fail(self._failure(outcome.error))
-                if isinstance(outcome.error, MCPError) and outcome.error.code == SESSION_GONE:
-                    connection.lose("its session has ended")
+                message.reply.fail(await self._failure(outcome.error, connection))
         finally:
             self._calls.pop(message, None)
             if not self._calls:
@@ -442,16 +470,21 @@ class ServerActor:
         result = await client.session.send_request(request, _ANSWER, progress_callback=progressed)
         return ServerAnswer(result=result.model_dump(by_alias=True, mode="json", exclude_none=True))
 
-    def _failure(self, error: BaseException) -> Exception:
+    async def _failure(self, error: BaseException, connection: ServerConnection) -> Exception:
         match error:
             case ToolError():
                 return error
             case ValidationError():
                 return CallRefused(f"MCP server {self._server!r} has sent an invalid result.", run_code=INVALID)
-            case MCPError(code=code) if code in (NOT_SENT, SESSION_GONE):
-                return self.unavailable(str(error))
-            case MCPError(code=code) if code != types.CONNECTION_CLOSED:
-                return CallRefused(f"MCP server {self._server!r} has refused the call: {error}")
+            case MCPError(code=code) if code == SESSION_GONE:
+                connection.lose(error.error.message)
+                return self.unavailable(error.error.message)
+            case MCPError(code=code) if code == NOT_SENT:
+                return self.unavailable(error.error.message)
+            case MCPError() if connection.is_one and _is_closed(error):
+                return CallCut(await connection.end())
+            case MCPError() if not _is_closed(error):
+                return CallRefused(f"MCP server {self._server!r} has refused the call: {error.error.message}")
             case _:
                 return CallCut(text_of_failure(error))
 
@@ -492,6 +525,10 @@ def _offer(steps: trio.MemorySendChannel[CallStep], step: CallStep) -> bool:
     return True
 
 
+def _is_closed(error: BaseException) -> bool:
+    return isinstance(error, ConnectionError) or (isinstance(error, MCPError) and error.code == types.CONNECTION_CLOSED)
+
+
 def _tool(tool: types.Tool) -> ServerTool:
     hints = {} if tool.annotations is None else tool.annotations.model_dump(by_alias=True, exclude_none=True)
     return ServerTool(
@@ -505,4 +542,10 @@ def _tool(tool: types.Tool) -> ServerTool:
 
 def text_of_failure(error: BaseException) -> str:
     """Return why a server is not there, for people."""
-    return "; ".join(failure_text(leaf) for leaf in leaves(error))
+    return "; ".join(map(_text_of_leaf, leaves(error)))
+
+
+def _text_of_leaf(error: BaseException) -> str:
+    if isinstance(error, MCPError):
+        return shortened(error.error.message, MESSAGE_LIMIT)
+    return str(error) if isinstance(error, ConnectionResetError | TimeoutError | UsageError) else failure_text(error)

@@ -69,7 +69,8 @@ class ProgramTransport:
         except ValidationError:
             self._note_invalid(line)
             return
-        await self._incoming.send(SessionMessage(message))
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # nobody reads any more
+            await self._incoming.send(SessionMessage(message))
 
     def _note_invalid(self, line: bytes) -> None:
         self._invalid += 1
@@ -85,11 +86,11 @@ class ProgramTransport:
                     line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
                     await self._program.send(f"{line}\n".encode())
 
-    async def close(self) -> None:
+    async def close(self, connection: ServerConnection) -> None:
         """Close the program's input, and give it `CLOSING` seconds to end."""
         with trio.move_on_after(CLOSING, shield=True):
             await self._program.close_input()
-            await self._program.wait()
+            connection.lose(self._fault or _how(await self._program.wait()))
 
 
 def _how(end: ProcessExit) -> str:
@@ -116,7 +117,7 @@ async def connect_program(
         incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         transport = ProgramTransport(program, incoming, outgoing, report)
-        connection = ServerConnection(streams=nullcontext((read, write)))
+        connection = ServerConnection(streams=nullcontext((read, write)), is_one=True)
         async with open_collapsing_nursery() as nursery:
             nursery.start_soon(transport.read, connection)
             nursery.start_soon(transport.write)
@@ -125,5 +126,5 @@ async def connect_program(
             finally:
                 read.close()
                 write.close()
-                await transport.close()  # noqa: ASYNC102 - bounded and shielded inside
+                await transport.close(connection)  # noqa: ASYNC102 - bounded and shielded inside
                 nursery.cancel_scope.cancel()

@@ -44,11 +44,9 @@ class Effects:
         ]
 
 
-async def begun(
-    address: Address, version: str, *, capabilities: Mapping[str, Any] = FORMS, **options: Any
-) -> McpClient:
+async def begun(address: Address, version: str, **options: Any) -> McpClient:
     """A client that has initialized, or discovered."""
-    client = McpClient(address, version, capabilities=capabilities, **options)
+    client = McpClient(address, version, **options)
     await client.begin()
     return client
 

@@ -263,17 +263,23 @@ class HttpConnection:
             )
             return await route.handler(self.gateway, request), who
         except Refused as refused:
-            return refusal(refused), who
+            return self._refusal(head, refused), who
         except (gr.StoreUnavailable, gr.StoreDown) as error:
             text = str(error).removesuffix("; try again")
-            return refusal(Refused("store_unavailable", f"{text}; try again")), who
+            return self._refusal(head, Refused("store_unavailable", f"{text}; try again")), who
         except gr.RuntimeClosed as error:
-            return refusal(Refused("closing", str(error))), who
+            return self._refusal(head, Refused("closing", str(error))), who
         except _HUNG_UP:
             raise
         except BaseException as error:  # noqa: BLE001, ASYNC103 - a supervision boundary: one request must not end the gateway
             self.gateway.log_failure(f"{head.method} {head.path[:200]}", failure_of(error))
-            return failure(), who  # noqa: ASYNC104 - the border has raised what passes
+            return self._refusal(head, failure()), who  # noqa: ASYNC104 - the border has raised what passes
+
+    def _refusal(self, head: Head, refused: Refused) -> Response:
+        """Return the response of a refusal, in the form of the protocol that is spoken at its path."""
+        routes = self.gateway.routes
+        route = next((route for route in routes if route.pattern.fullmatch(head.path)), None)
+        return refusal(refused) if route is None else route.refusal(refused)
 
     def _judged(self, head: Head) -> tuple[Route[Gateway] | None, dict[str, str], Principal | None]:
         """Return the route, the values of its path and the principal; no route for a preflight of an accepted origin.

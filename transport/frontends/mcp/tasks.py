@@ -24,7 +24,7 @@ from .commands import cancel, decide
 from .forms import form
 from .messages import INTERNAL, INVALID_PARAMS, MISSING_CAPABILITY, RUN, TASKS, McpFault, McpRequest
 from .reading import askable, ended_result, newest_at, open_tickets
-from .sessions import McpSession
+from .sessions import McpCaller
 
 if TYPE_CHECKING:
     from ...gateway.gateway import Gateway
@@ -43,17 +43,17 @@ async def task_of(gateway: Gateway, run_id: str) -> JSONObject:
     return {"resultType": "task", **await _facts(gateway, record, "working"), "_meta": {RUN: run_id}}
 
 
-async def tasks_get(gateway: Gateway, who: Principal, session: McpSession, request: McpRequest) -> JSONObject:
+async def tasks_get(gateway: Gateway, who: Principal, caller: McpCaller, request: McpRequest) -> JSONObject:
     """Return a task as it is.
 
     Raises:
         McpFault: The client has not declared the extension, or sees no such task.
     """
     who.need("follow")
-    record = await _record(gateway, who, session, request)
+    record = await _record(gateway, who, caller, request)
     if record.row.status is RunStatus.DONE:
         return await _ended(gateway, record)
-    tickets = [ticket for ticket in await open_tickets(gateway, record) if askable(who, session.capabilities, ticket)]
+    tickets = [ticket for ticket in await open_tickets(gateway, record) if askable(who, caller.capabilities, ticket)]
     if not tickets:
         return await _facts(gateway, record, "working")
     forms = {
@@ -62,14 +62,14 @@ async def tasks_get(gateway: Gateway, who: Principal, session: McpSession, reque
     return {**await _facts(gateway, record, "input_required"), "inputRequests": forms}
 
 
-async def tasks_update(gateway: Gateway, who: Principal, session: McpSession, request: McpRequest) -> JSONObject:
+async def tasks_update(gateway: Gateway, who: Principal, caller: McpCaller, request: McpRequest) -> JSONObject:
     """Decide tickets of a task, one after the other; an unknown key is passed over.
 
     Raises:
         McpFault: As `tasks_get`; or an answer does not fit its ticket, after the others have acted.
     """
     who.need("decide")
-    record = await _record(gateway, who, session, request)
+    record = await _record(gateway, who, caller, request)
     answers = request.params.get("inputResponses", {})
     if not isinstance(answers, dict):
         raise McpFault(INVALID_PARAMS, f"inputResponses={answers!r:.100} is not an object")
@@ -86,20 +86,20 @@ async def tasks_update(gateway: Gateway, who: Principal, session: McpSession, re
     return {}
 
 
-async def tasks_cancel(gateway: Gateway, who: Principal, session: McpSession, request: McpRequest) -> JSONObject:
+async def tasks_cancel(gateway: Gateway, who: Principal, caller: McpCaller, request: McpRequest) -> JSONObject:
     """Cancel a task; one that has ended stays as it is.
 
     Raises:
         McpFault: As `tasks_get`.
     """
     who.need("start")
-    record = await _record(gateway, who, session, request)
+    record = await _record(gateway, who, caller, request)
     await cancel(gateway, who, record.info.run_id, "the client has cancelled its task")
     return {}
 
 
-async def _record(gateway: Gateway, who: Principal, session: McpSession, request: McpRequest) -> RunRecord:
-    if not session.capabilities.tasks:
+async def _record(gateway: Gateway, who: Principal, caller: McpCaller, request: McpRequest) -> RunRecord:
+    if not caller.capabilities.tasks:
         needed: JSONObject = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
         text = f"{request.method} needs a client that declares the extension {TASKS}"
         raise McpFault(MISSING_CAPABILITY, text, status=400, data=needed)
