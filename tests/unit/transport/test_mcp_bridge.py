@@ -17,6 +17,8 @@ from greenroom.transport.cli import mcp as command
 from greenroom.transport.cli import mcp_post
 from greenroom.transport.cli.bridge import Bridge, open_gateway
 from greenroom.transport.cli.mcp import McpBridge
+from greenroom.transport.cli.mcp_post import Poster
+from greenroom.transport.cli.mcp_session import McpSession
 
 META = "io.modelcontextprotocol/"
 MODERN = {f"{META}protocolVersion": "2026-07-28", f"{META}clientCapabilities": {}}
@@ -140,7 +142,8 @@ async def bridged(*replies: Reply, agent: str | None = None) -> AsyncIterator[tu
             streams: Any = client
             with trio.fail_after(20):
                 async with trio.open_nursery() as inner:
-                    inner.start_soon(McpBridge(gateway, streams, agent).run)
+                    poster = Poster(gateway, McpSession(agent), client.write_line)
+                    inner.start_soon(McpBridge(poster, streams).run)
                     yield client, peer
                     client.ends()
         assert not peer.replies
@@ -319,7 +322,7 @@ async def test_without_a_gateway_a_request_is_answered_with_an_error(monkeypatch
     client.ends()
     async with open_gateway(Bridge(command="mcp", agents=(), args=args, place=None)) as gateway:
         streams: Any = client
-        await McpBridge(gateway, streams, None).run()
+        await McpBridge(Poster(gateway, McpSession(), client.write_line), streams).run()
     answer = await client.hears()
     assert answer["id"] == 1
     assert "no gateway answers at http://127.0.0.1:9" in answer["error"]["message"]
