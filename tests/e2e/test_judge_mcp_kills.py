@@ -40,6 +40,8 @@ def service(tmp_path: Path) -> Iterator[Service]:
     service.close()
 
 
+@pytest.mark.rule("MB-3")
+@pytest.mark.rule("MS-3")
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_call_ends_with_its_result_over_a_kill_of_the_gateway(
     name: str, service: Service, sampled: Callable[[Sequence[Any], int], list[Any]], rng: random.Random

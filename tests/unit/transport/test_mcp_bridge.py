@@ -165,6 +165,7 @@ INITIALIZED = Reply(
 )
 
 
+@pytest.mark.rule("MB-2")
 async def test_the_answers_are_lines_and_the_session_is_kept() -> None:
     progress = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {}}
     call = Reply(pieces=(event(progress), event(result(1, content=[]))))
@@ -188,6 +189,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await trio.sleep(0.001)
 
 
+@pytest.mark.rule("MB-3")
 async def test_a_cut_stream_is_resumed_behind_its_last_event_and_a_question_is_shown_once() -> None:
     ask = {"jsonrpc": "2.0", "id": "sealed question", "method": "elicitation/create", "params": {}}
     first = Reply(pieces=(event(None, "e1"), event(ask, "e2")), cut=True)
@@ -221,6 +223,7 @@ async def test_a_stream_that_cannot_be_resumed_is_asked_for_again() -> None:
     assert [method for method, _, _ in peer.requests] == ["POST", "GET", "POST"]
 
 
+@pytest.mark.rule("MB-3")
 async def test_a_modern_call_that_was_cut_is_posted_again_with_the_same_run() -> None:
     error = {"code": -32000, "message": "it stops", "data": {"code": "shutting_down", "greenroom/run": "r"}}
     replies = (
@@ -237,6 +240,7 @@ async def test_a_modern_call_that_was_cut_is_posted_again_with_the_same_run() ->
     assert json.loads(bodies.pop())["params"]["_meta"]["greenroom/run"].startswith("mcp_")
 
 
+@pytest.mark.rule("MB-4")
 async def test_a_modern_cancel_closes_the_stream_and_is_not_posted() -> None:
     async with bridged(Reply(pieces=(event(None, ""), Hold()))) as (client, peer):
         client.says("tools/call", "a", name="pay", _meta=MODERN)
@@ -246,6 +250,7 @@ async def test_a_modern_cancel_closes_the_stream_and_is_not_posted() -> None:
     assert len(peer.requests) == 1
 
 
+@pytest.mark.rule("MB-4")
 async def test_a_cancel_of_the_handshake_era_is_posted_and_ends_the_wait_for_an_answer() -> None:
     hold = Hold()
     async with bridged(Reply(pieces=(hold,)), Reply(status=202)) as (client, peer):
@@ -297,6 +302,7 @@ async def test_nothing_answers_an_answer() -> None:
         assert (await client.hears())["id"] == 0
 
 
+@pytest.mark.rule("MB-7")
 async def test_too_long_a_line_and_too_many_requests_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "LINE_LIMIT", 200)
     monkeypatch.setattr(command, "MOST", 1)
@@ -313,6 +319,7 @@ async def test_too_long_a_line_and_too_many_requests_are_refused(monkeypatch: py
         assert await client.hears() == result(1)
 
 
+@pytest.mark.rule("MB-3")
 async def test_without_a_gateway_a_request_is_answered_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp_post, "PATIENCE", 0.05)
     names = dict.fromkeys(("db", "store", "token", "token_file", "secret_env", "secrets_file"))
@@ -328,6 +335,7 @@ async def test_without_a_gateway_a_request_is_answered_with_an_error(monkeypatch
     assert "no gateway answers at http://127.0.0.1:9" in answer["error"]["message"]
 
 
+@pytest.mark.rule("MB-6")
 async def test_the_end_of_the_input_ends_the_open_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "FAREWELL", 0.05)
     async with bridged(Reply(pieces=(Hold(),))) as (client, peer):

@@ -84,6 +84,7 @@ def test_the_session_of_a_handshake_is_kept_and_repeated() -> None:
     assert session.answered(first, {"id": 1, "error": {}}, None) == {"id": 1, "error": {}}
 
 
+@pytest.mark.rule("MB-5")
 def test_only_the_named_agent_is_listed() -> None:
     answer: dict[str, Any] = {"result": {"tools": [{"name": one} for one in ("a_b", "run_result", "other")]}}
     shown = McpSession("a/b").answered(read_line(line("tools/list"), ""), answer, None)
