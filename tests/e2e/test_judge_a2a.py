@@ -52,9 +52,10 @@ class House:
         return f"http://127.0.0.1:{self.port}/v1/a2a/{agent}"
 
 
-@pytest.fixture
-def house(folder: Path) -> Iterator[House]:
-    house = House(folder)
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """One gateway for all judges: their messages have ids of their own."""
+    house = House(tmp_path_factory.mktemp("house"))
     yield house
     house.kill()
 
@@ -68,9 +69,14 @@ class Judge:
         else:
             command = [sys.executable, str(FOLDER / "a2a" / "python_client.py")]
         cwd = need_node_modules("a2a") if kind == "js" else None
+        self.name = f"{kind}-{binding}"
         self.process = subprocess.Popen(
             [*command, url, binding, TOKEN], cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
+
+    def says(self, name: str, *parts: Any, **more: Any) -> dict[str, Any]:
+        """A message whose id no other judge has."""
+        return says(f"{self.name}/{name}", *parts, **more)
 
     def say(self, name: str, **params: Any) -> None:
         assert self.process.stdin is not None
@@ -139,30 +145,34 @@ def test_the_versions_of_the_judges(capsys):
 
 
 def test_a_client_finds_the_agent_and_talks_with_it(house, open_judge):
-    judge = open_judge(house, "refunds")
+    judge, before = open_judge(house, "refunds"), len(house.effects)
     card = judge.ask("card")
     assert (card["name"], card["capabilities"]["streaming"]) == ("refunds", True)
-    client = check(judge.items("stream", message=says("m1", "refund both")))
+    client = check(judge.items("stream", message=judge.says("m1", "refund both")))
     assert (state(client.task), len(client.tickets())) == ("INPUT_REQUIRED", 2)
     task, (first, second) = client.task["id"], client.tickets()
 
-    asked = judge.ask("send", message=says("m2", "yes", taskId=task))["task"]
-    assert (state(asked), len(tickets(asked)), house.effects) == ("INPUT_REQUIRED", 2, [])  # a text never approves
+    asked = judge.ask("send", message=judge.says("m2", "yes", taskId=task))["task"]
+    assert (state(asked), len(tickets(asked)), len(house.effects)) == (
+        "INPUT_REQUIRED",
+        2,
+        before,
+    )  # a text never approves
     wrong = decides(first, fingerprint=second["fingerprint"] + "0")
-    assert "fingerprint" in judge.refused("stream", message=says("m3", wrong, taskId=task))["message"]
+    assert "fingerprint" in judge.refused("stream", message=judge.says("m3", wrong, taskId=task))["message"]
     edited = decides(second, editedArguments={"order": "9", "cents": 1})
-    answer = says("m4", decides(first), edited, taskId=task)
+    answer = judge.says("m4", decides(first), edited, taskId=task)
     client = check(judge.items("stream", message=answer))
-    assert (state(client.task), len(house.effects)) == ("COMPLETED", 2)
+    assert (state(client.task), len(house.effects)) == ("COMPLETED", before + 2)
     assert plain(judge.ask("get", id=task))["artifacts"] == plain(client.task)["artifacts"]
     assert state(judge.ask("send", message=answer)["task"]) == "COMPLETED"
-    assert len(house.effects) == 2
+    assert len(house.effects) == before + 2
 
-    again = judge.ask("send", message=says("m1", "refund both"))["task"]
+    again = judge.ask("send", message=judge.says("m1", "refund both"))["task"]
     assert again["id"] == task
     for name, params in (
-        ("send", {"message": says("m1", "something else")}),
-        ("send", {"message": says("m9", "more", taskId=task)}),
+        ("send", {"message": judge.says("m1", "something else")}),
+        ("send", {"message": judge.says("m9", "more", taskId=task)}),
         ("cancel", {"id": task}),
         ("get", {"id": "run_nowhere"}),
         ("subscribe", {"id": task}),
@@ -177,13 +187,14 @@ def test_a_client_finds_the_agent_and_talks_with_it(house, open_judge):
 
 def test_a_client_lists_and_cancels(house, open_judge):
     judge, plain_judge = open_judge(house, "slow"), open_judge(house, "plain")
-    sent = [plain_judge.ask("send", message=says(f"m{n}", "hi"))["task"]["id"] for n in range(5)]
+    place = f"list-{judge.process.pid}"
+    sent = [plain_judge.ask("send", message=judge.says(f"l{n}", "hi", contextId=place))["task"]["id"] for n in range(5)]
     pages, token = [], ""
     while not pages or token:
-        pages.append(plain_judge.ask("list", pageSize=2, **({"pageToken": token} if token else {})))
+        pages.append(plain_judge.ask("list", contextId=place, pageSize=2, **({"pageToken": token} if token else {})))
         token = pages[-1].get("nextPageToken", "")
     assert [task["id"] for page in pages for task in page["tasks"]] == sent[::-1]
-    judge.say("stream", message=says("m1", "go"))
+    judge.say("stream", message=judge.says("m1", "go"))
     client = Client()
     while state(client.task) != "WORKING" if client.task else True:
         client.take(judge.line()["item"])
@@ -199,7 +210,7 @@ def test_nothing_is_lost_or_comes_twice_when_the_gateway_is_killed_between_two_e
     judge = open_judge(house, "talker")
     whole = 14  # items to the end, and some more of the messages that a killed process leaves
     for number in sampled(range(1, whole), 1):
-        before, message = len(house.effects), says(f"m{number}", "go")
+        before, message = len(house.effects), judge.says(f"m{number}", "go")
         asked: tuple[str, dict[str, Any]] = ("stream", {"message": message})
         left, answers = number, 0
         while True:
@@ -221,7 +232,7 @@ def test_nothing_is_lost_or_comes_twice_when_the_gateway_is_killed_between_two_e
                 break
             answers += 1
             words = {"result": "paid"} if client.tickets()[0]["reason"] == "outcome_unknown" else {}
-            answer = says(f"a{number}.{answers}", decides(client.tickets()[0], **words), taskId=client.task["id"])
+            answer = judge.says(f"a{number}.{answers}", decides(client.tickets()[0], **words), taskId=client.task["id"])
             asked = ("stream", {"message": answer})
         assert state(client.task) == "COMPLETED"
         assert plain(client.task)["artifacts"] == plain(judge.ask("get", id=client.task["id"]))["artifacts"]
