@@ -33,6 +33,7 @@ PAGES = {
     "AR": "artifacts",
     "HA": "handoffs",
     "TS": "toolsets",
+    "AB": "remote-agents",
 }
 """The letters before the hyphen of an id, and the page whose rules have them."""
 ID = re.compile(r"\[([A-Z]+-\d+)\]")
