@@ -300,14 +300,21 @@ class RemoteCall:
 
         Raises:
             Away: the stream has ended before that.
+            A2AFault: the answer is an error.
+            Unusable: as `A2AConnection.call`.
         """
         outgoing, incoming = trio.open_memory_channel[JSONObject](0)
+        end: Exception = Away("the stream ended before the task was at rest", reached=True)
 
         async def receive() -> None:
-            with outgoing:  # closed without a checkpoint, so that a failure of the stream leaves this task first
-                async with self._connection.stream(operation, params) as items:
-                    async for item in items:
-                        await outgoing.send(item)
+            nonlocal end
+            with outgoing:
+                try:
+                    async with self._connection.stream(operation, params) as items:
+                        async for item in items:
+                            await outgoing.send(item)
+                except (Away, A2AFault, Unusable) as error:  # told behind the items: they are reported whole
+                    end = error
 
         async with open_collapsing_nursery() as nursery:
             nursery.start_soon(receive)
@@ -321,7 +328,7 @@ class RemoteCall:
                 await (self._look_beside() if item is None else self._take(item))
             nursery.cancel_scope.cancel()
         if not self._task.at_rest:
-            raise Away("the stream ended before the task was at rest", reached=True)
+            raise end
 
     async def _look_beside(self) -> None:
         """Look at the task while its stream is silent.

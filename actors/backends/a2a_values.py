@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, assert_never
 
 import msgspec
 
@@ -395,17 +395,24 @@ def read_item(data: JSONValue) -> A2AItem:
     return read(A2AReply, data).items()[0]
 
 
-def written_item(item: A2AItem) -> dict[str, Any]:
-    """Return an item of a stream, or an answer to a message, as JSON data."""
+def item_field(item: A2AItem) -> str:
+    """Return the field of `A2AReply` that has an item, by its name on the wire."""
     match item:
         case A2ATask():
-            return {"task": written(item)}
+            return "task"
         case A2AMessage():
-            return {"message": written(item)}
+            return "message"
         case StatusUpdate():
-            return {"statusUpdate": written(item)}
+            return "statusUpdate"
         case ArtifactUpdate():
-            return {"artifactUpdate": written(item)}
+            return "artifactUpdate"
+        case _ as never:
+            assert_never(never)
+
+
+def written_item(item: A2AItem) -> dict[str, Any]:
+    """Return an item of a stream, or an answer to a message, as JSON data."""
+    return {item_field(item): written(item)}
 
 
 def _without_nulls(data: JSONValue) -> JSONValue:

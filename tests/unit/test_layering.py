@@ -57,6 +57,10 @@ PURE = (
         for name in ("ag_ui/builder", "ag_ui/encoder", "ag_ui/history", "ag_ui/interrupts")
     ),
     *(f"transport/frontends/{name}.py" for name in ("ai_sdk/builder", "ai_sdk/encoder")),
+    *(
+        f"transport/frontends/a2a/{name}.py"
+        for name in ("card", "encoder", "files", "ids", "input", "questions", "view")
+    ),
     "transport/cli/mcp_session.py",
     *(f"transport/acp/{name}.py" for name in ("encoder", "forms", "questions", "requests")),
     "transport/protocol/*",

@@ -27,6 +27,7 @@ from .api import Api
 from .connections import Closable
 from .descriptors import room, soft_limit
 from .downloads import Downloads
+from .exposed import A2AOptions
 from .fanout import RunPumps
 from .feed import RunListFeed
 from .http import Route
@@ -66,6 +67,7 @@ class Gateway:
         emptied: Set when the last connection ends after that.
         parting: Close code for WebSockets when the gateway stops.
         on_abort: Effect on a run whose client closes its chat stream.
+        a2a: The agents that are offered over A2A, and who may read their cards.
         mcp: Keys of the agents that are MCP tools; None: all agents of the process.
         questions: The open streams that put questions to their clients.
         crashes: Names the parts of the gateway that have crashed of late.
@@ -77,6 +79,7 @@ class Gateway:
     limits: Limits
     routes: Sequence[Route[Gateway]]
     on_abort: OnAbort = "continue"
+    a2a: A2AOptions = attrs.field(factory=A2AOptions)
     mcp: frozenset[str] | None = None
     questions: QuestionBoard = attrs.field(factory=QuestionBoard)
     metrics: Metrics = attrs.field(factory=Metrics)

@@ -25,6 +25,8 @@ G = TypeVar("G")
 
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"
+COMMENT: Final = b": \n\n"
+"""A server-sent comment, which keeps proxies and clients from closing the connection."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -103,7 +105,10 @@ def nothing() -> None:
 
 @attrs.frozen(kw_only=True)
 class Response:
-    """A complete response. `sent`: called once, when it has been sent, or cannot be."""
+    """A complete response.
+
+    `content_type`: "" for one without a body. `sent`: called once, when it has been sent, or cannot be.
+    """
 
     status: int = 200
     body: bytes = b""
@@ -119,6 +124,7 @@ class Streamed:
     Attributes:
         chunks: Opened after the head has been sent; closed when the client disconnects, the gateway stops, or the
             iterator is exhausted.
+        comment: Bytes that mean nothing, for a connection that would be silent.
         last: Returns the end of the stream if the gateway stops, so that the stream is well-formed.
         abandoned: Awaited if the peer disconnects before the end; has `ABANDONED` seconds and must not raise.
     """
@@ -127,8 +133,22 @@ class Streamed:
     status: int = 200
     content_type: str = EVENT_STREAM
     headers: Sequence[tuple[str, str]] = ()
+    comment: bytes = COMMENT
     last: Callable[[], bytes] = attrs.field(default=bytes)
     abandoned: Callable[[], Awaitable[None]] | None = None
+
+
+def refusal(refused: Refused) -> Response:
+    """Return the response of a refusal: `{"error": {code, message, retry, current?}}`."""
+    error = refused.error
+    error_body: dict[str, Any] = {"code": error.code, "message": refused.message, "retry": error.retry}
+    if refused.current is not None:
+        error_body["current"] = refused.current
+    more = [("www-authenticate", 'Bearer realm="greenroom"')] if error.status == 401 else []
+    more += [("retry-after", "1")] if error.retry else []
+    if error.status == 405 and isinstance(refused.current, list):
+        more.append(("allow", ", ".join(refused.current)))
+    return Response(status=error.status, body=_encode({"error": error_body}), headers=more)
 
 
 Handler = Callable[[G, Request], Awaitable[Response | Streamed]]
@@ -146,11 +166,13 @@ class Route(Generic[G]):
         tag: Group in the documents.
         body: attrs class of the request's body, or the name of a component of the document.
         query, headers: Name -> description of the fields that the handler reads; for the documents.
+        any_query: Unknown query fields are passed over.
+        refusal: Makes the response of a request that the handler does not see, in the form of its protocol.
         responses: Status -> (description, body). The body is the name of a component of the document, a media type such
             as text/html, several of these, or None if empty. Refusals need not be listed.
     """
 
-    method: Literal["GET", "POST"]
+    method: Literal["GET", "POST", "DELETE"]
     template: str
     handler: Handler[G]
     scope: Scope | Literal["any"] | None
@@ -159,6 +181,8 @@ class Route(Generic[G]):
     body: type[object] | str | None = None
     query: Mapping[str, str] = attrs.field(factory=dict)
     headers: Mapping[str, str] = attrs.field(factory=dict)
+    any_query: bool = False
+    refusal: Callable[[Refused], Response] = attrs.field(default=refusal, repr=False)
     responses: Mapping[int, tuple[str, str | tuple[str, ...] | None]] = attrs.field(factory=dict)
     pattern: re.Pattern[str] = attrs.field(init=False, repr=False)
 
@@ -193,13 +217,13 @@ def find(routes: Sequence[Route[G]], method: str, path: str) -> tuple[Route[G], 
 def check_query(route: Route[Any], query: Mapping[str, str]) -> None:
     """Refuse unknown query fields: a misspelt `after` must not read a log from its start.
 
-    Pages and health checks, outside of /v1, accept any query.
+    Pages and health checks, outside of /v1, accept any query, as do protocols that pass over what they do not know.
 
     Raises:
         Refused: bad_message; the text names the field and the known ones.
     """
     unknown = next((name for name in query if name not in route.query), None)
-    if unknown is None or not route.template.startswith("/v1/"):
+    if unknown is None or route.any_query or not route.template.startswith("/v1/"):
         return
     close = nearest(unknown, route.query)
     there = f"; there are {', '.join(route.query)}" if route.query else "; there are none"
@@ -212,19 +236,6 @@ def json_response(data: object, *, status: int = 200) -> Response:
     return Response(status=status, body=_encode(data))
 
 
-def refusal(refused: Refused) -> Response:
-    """Return the response of a refusal: `{"error": {code, message, retry, current?}}`."""
-    error = refused.error
-    error_body: dict[str, Any] = {"code": error.code, "message": refused.message, "retry": error.retry}
-    if refused.current is not None:
-        error_body["current"] = refused.current
-    more = [("www-authenticate", 'Bearer realm="greenroom"')] if error.status == 401 else []
-    more += [("retry-after", "1")] if error.retry else []
-    if error.status == 405 and isinstance(refused.current, list):
-        more.append(("allow", ", ".join(refused.current)))
-    return Response(status=error.status, body=_encode({"error": error_body}), headers=more)
-
-
-def failure() -> Response:
-    """Return the response to a request that failed because of a bug of the gateway."""
-    return refusal(Refused(ERRORS["internal"].code, ERRORS["internal"].meaning))
+def failure() -> Refused:
+    """Return the refusal of a request that failed because of a bug of the gateway."""
+    return Refused(ERRORS["internal"].code, ERRORS["internal"].meaning)

@@ -26,6 +26,8 @@ PARAMS: Final[Mapping[str, Schema]] = {
     "queue": {"type": "string", "description": "A queue's name: an agent's key, or the one that a start gave."},
     "name": {"type": "string", "description": "A file's name."},
     "rule": {"type": "string", "description": "A remembered rule's id."},
+    "task": {"type": "string", "description": "An A2A task's id: a run's."},
+    "config": {"type": "string", "description": "A push notification's id; there are none."},
     "artifact": {"type": "string", "description": "An artifact's id, as in the event that tells of it."},
 }
 """Schemas of the parameters in routes' templates."""

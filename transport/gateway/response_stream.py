@@ -27,8 +27,6 @@ LAST_CHUNK: Final = 1.0
 """Seconds to write a chunk that was ready when the gateway began to stop."""
 ABANDONED: Final = 5.0
 """Seconds for a response's `abandoned` after its peer has disconnected."""
-COMMENT: Final = b": \n\n"
-"""A server-sent comment, which keeps proxies and clients from closing the connection."""
 COMMENT_AFTER: Final = 15.0
 """Seconds without a byte before a comment is sent."""
 
@@ -47,7 +45,7 @@ class ResponseStream:
         try:
             async with open_collapsing_nursery() as nursery:
                 nursery.start_soon(self._watch, nursery.cancel_scope)
-                nursery.start_soon(self._keep_alive)
+                nursery.start_soon(self._keep_alive, streamed.comment)
                 if not await self._copied(streamed):
                     await self._chunk(streamed.last())
                 await self.stream.send_all(self.http.send(h11.EndOfMessage()) or b"")
@@ -116,8 +114,8 @@ class ResponseStream:
         self.stream.torn = True
         scope.cancel()
 
-    async def _keep_alive(self) -> None:
+    async def _keep_alive(self, comment: bytes) -> None:
         while True:
             await trio.sleep_until(self.stream.sent + COMMENT_AFTER)
             if trio.current_time() >= self.stream.sent + COMMENT_AFTER:
-                await self._chunk(COMMENT)
+                await self._chunk(comment)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 import greenroom as gr
 
 from .access import Principal
-from .http import Streamed
+from .http import COMMENT, EVENT_STREAM, Streamed
 
 if TYPE_CHECKING:
     from .gateway import Gateway
@@ -42,6 +42,8 @@ class RunResponse(ABC, Generic[S]):
     """
 
     headers: tuple[tuple[str, str], ...] = ()
+    content_type: str = EVENT_STREAM
+    comment: bytes = COMMENT
 
     def __init__(self, gateway: Gateway, who: Principal, run_id: str, state: S) -> None:
         self._gateway, self._who, self._run_id = gateway, who, run_id
@@ -50,6 +52,9 @@ class RunResponse(ABC, Generic[S]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._run_id}>"
+
+    async def _prepare(self, found: gr.EventSlice) -> None:
+        """Read what the events name and do not have, before `_encoded`."""
 
     @abstractmethod
     def _encoded(self, found: gr.EventSlice) -> bytes:
@@ -64,7 +69,14 @@ class RunResponse(ABC, Generic[S]):
 
     def response(self) -> Streamed:
         """Return the response."""
-        return Streamed(chunks=self.open, headers=self.headers, last=self.last, abandoned=self.abandoned)
+        return Streamed(
+            chunks=self.open,
+            content_type=self.content_type,
+            headers=self.headers,
+            comment=self.comment,
+            last=self.last,
+            abandoned=self.abandoned,
+        )
 
     async def abandoned(self) -> None:
         """Handle a client that disconnects early. If all chunks were being written, the run had come to rest."""
@@ -94,6 +106,8 @@ class RunResponse(ABC, Generic[S]):
             raise StopAsyncIteration
         try:
             found = None if self._follower is None else await anext(self._follower)
+            if found is not None:
+                await self._prepare(found)
         except StopAsyncIteration:
             return self._end(None)
         except (gr.RunDegradedError, gr.UnknownRun, gr.StoreError, gr.RuntimeClosed) as error:

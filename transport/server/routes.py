@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+import attrs
+
+from ..frontends.a2a import routes as a2a
 from ..frontends.ag_ui import routes as ag_ui
 from ..frontends.ai_sdk import routes as ai_sdk
 from ..frontends.mcp import routes as mcp
 from ..gateway import artifact_routes, console, documents, rule_routes, run_routes
+from ..gateway.exposed import A2AOptions
 from ..gateway.gateway import Gateway
 from ..gateway.http import Route
 
@@ -18,6 +22,14 @@ ROUTES: Final[tuple[Route[Gateway], ...]] = (
     *documents.ROUTES,
     *ag_ui.ROUTES,
     *ai_sdk.ROUTES,
+    *a2a.ROUTES,
     *mcp.ROUTES,
     *console.ROUTES,
 )
+
+
+def routes_with(a2a_options: A2AOptions) -> tuple[Route[Gateway], ...]:
+    """Return the operations of a gateway with these options: public cards need no token."""
+    if a2a_options.cards == "private":
+        return ROUTES
+    return tuple(attrs.evolve(route, scope=None) if route in a2a.CARDS else route for route in ROUTES)

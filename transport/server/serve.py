@@ -20,10 +20,11 @@ from greenroom.supervision.exits import Crashed
 from ..bearer_token import new_token
 from ..frontends.mcp.tools import check_exposed
 from ..gateway.access import OriginPolicy, Principal, TokenTable, own_hosts
+from ..gateway.exposed import Cards, a2a_options
 from ..gateway.gateway import Gateway, OnAbort
 from ..gateway.http_connection import serve_connection
 from ..protocol.limits import Limits
-from .routes import ROUTES
+from .routes import routes_with
 
 FAREWELL: Final = 5.0
 """Seconds for all connections to receive gw.bye and close."""
@@ -72,6 +73,9 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
     origins: Iterable[str] = (),
     limits: Limits | None = None,
     on_abort: OnAbort = "continue",
+    a2a: Iterable[str] | None = None,
+    a2a_default: str | None = None,
+    a2a_cards: Cards = "private",
     mcp: Iterable[str] | None = None,
     sockets: Iterable[socket.socket] = (),
     task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED,
@@ -94,6 +98,9 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
         on_abort: "cancel" cancels a run whose client closes the stream of the AI SDK or of AG-UI before the run is at
             rest (`chat.stop()`, an abort, a closed page and a lost network are indistinguishable for a server).
             "continue": the run continues, and the client may reconnect for the rest.
+        a2a: Keys of the agents that A2A clients may use; None offers all, () none.
+        a2a_default: The agent whose card is at /.well-known/agent-card.json; without it that of the only agent.
+        a2a_cards: "public" shows the cards without a token; "private" needs one, as all else does.
         mcp: Keys of the agents that MCP clients can call as tools (`/v1/mcp`); () for none, None for all agents of the
             runtime.
         sockets: Sockets that listen already, in place of binding `host` and `port`: a parent whose processes share
@@ -116,6 +123,9 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
     _check(who)
     if on_abort not in get_args(OnAbort):
         raise unknown_value("on_abort", on_abort, get_args(OnAbort))
+    exposed = check_exposed(runtime.agents, mcp)
+    known_agents = {*runtime.agents, *await runtime.store.agents()}
+    offered = a2a_options(a2a, a2a_default, a2a_cards, known_agents)
     accepting = [trio.socket.from_stdlib_socket(given) for given in _listening(sockets)]
     if not accepting:
         accepting = [one.socket for one in await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)]
@@ -129,9 +139,10 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
         keyring=TokenTable(who),
         doorway=doorway,
         limits=limits,
-        routes=ROUTES,
+        routes=routes_with(offered),
         on_abort=on_abort,
-        mcp=check_exposed(runtime.agents, mcp),
+        a2a=offered,
+        mcp=exposed,
     )
     hall = Acceptor(gateway, accepting)
     address = Address(host=str(addresses[0][0]), port=addresses[0][1], token=made)

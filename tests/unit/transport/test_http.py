@@ -212,6 +212,6 @@ def test_a_conflict_says_what_is_the_case():
 
 
 def test_a_failure_of_our_own_tells_nothing_of_the_inside():
-    response = failure()
+    response = refusal(failure())
     assert response.status == 500
     assert msgspec.json.decode(response.body)["error"]["message"] == ERRORS["internal"].meaning

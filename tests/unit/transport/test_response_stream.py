@@ -11,8 +11,8 @@ from trio.testing import memory_stream_pair
 import greenroom as gr
 from greenroom.transport.gateway.access import OriginPolicy, TokenTable
 from greenroom.transport.gateway.gateway import Gateway
-from greenroom.transport.gateway.http import Streamed
-from greenroom.transport.gateway.response_stream import COMMENT, ResponseStream
+from greenroom.transport.gateway.http import COMMENT, Streamed
+from greenroom.transport.gateway.response_stream import ResponseStream
 from greenroom.transport.gateway.shared_stream import SharedStream
 from greenroom.transport.protocol.limits import Limits
 
