@@ -17,8 +17,8 @@ from ..contract.ids import content_digest
 from ..contract.plain import JSONObject
 from ..errors import ToolError
 from ..tools.context import ToolContext
-from .mcp_actor import CallArguments, Elicited, ServerAnswer
 from .mcp_forms import ELICIT, ROUNDS, form_of, responses_of
+from .mcp_messages import CallArguments, Elicited, ServerAnswer
 
 _ONLY: Final = "form"
 """The key of the only request of the handshake era."""

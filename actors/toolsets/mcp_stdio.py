@@ -17,8 +17,8 @@ import trio
 from ...supervision.nursery import open_collapsing_nursery
 from ..backends.lines import LineReader
 from ..backends.process import ProcessExit, ProgramCommand, ProgramEnded, ProgramProcess, open_program
-from .mcp_actor import ServerConnection
 from .mcp_limits import PAGE_LIMIT, refusal
+from .mcp_messages import ServerConnection
 from .mcp_sdk import SessionMessage, ValidationError, anyio, types
 
 LINE_LIMIT: Final = 12 * 2**20

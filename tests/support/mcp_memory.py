@@ -12,7 +12,7 @@ from mcp import types
 from mcp.shared.message import SessionMessage
 
 import greenroom as gr
-from greenroom.actors.toolsets.mcp_actor import ServerConnection
+from greenroom.actors.toolsets.mcp_messages import ServerConnection
 
 MODERN, HANDSHAKE = "2026-07-28", "2025-11-25"
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
