@@ -121,7 +121,7 @@ class ServerActor:
 
     async def body(self, ctx: ActorContext[Message]) -> None:
         """Run one incarnation."""
-        self._down, self._has_connected = None, False
+        self._down, self._connection, self._has_connected = None, None, False
         outcome = await acapture(self._live, ctx.mailbox)
         why = self._why(outcome.error) if isinstance(outcome, Raised) else "it was stopped"
         self._down = why
