@@ -33,7 +33,9 @@ PAGES = {
     "AR": "artifacts",
     "HA": "handoffs",
     "TS": "toolsets",
+    "MS": "mcp-server",
     "MC": "mcp-client",
+    "ACP": "acp",
 }
 """The letters before the hyphen of an id, and the page whose rules have them."""
 ID = re.compile(r"\[([A-Z]+-\d+)\]")

@@ -28,10 +28,11 @@ from ...supervision.nursery import open_collapsing_nursery
 from ..contract.codec import MESSAGE_LIMIT, failure_text, shortened
 from ..contract.plain import JSONObject
 from ..errors import GreenroomError, ToolError, UsageError
+from .mcp_limits import limited
 from .mcp_sdk import LOG, Client, MCPError, TypeAdapter, ValidationError, types
 
-CONNECTING: Final = 25.0
-"""Seconds to connect; a step waits 30 s for a toolset."""
+ANSWERING: Final = 25.0
+"""Seconds to connect, and to list all tools; a step waits 30 s for a toolset."""
 MOST_PAGES: Final = 100
 MOST_TOOLS: Final = 2_000
 """Tools of a server; a step offers no more."""
@@ -290,6 +291,7 @@ class ServerActor:
     ) -> None:
         self._server, self._connect, self._log, self._idle, self._version = server, connect, log, idle, version
         self._calls: dict[CallTool, None] = {}
+        self._lists: dict[ListTools, None] = {}
         self._answered = trio.Event()
         self._down: str | None = None
         self._connection: ServerConnection | None = None
@@ -349,11 +351,14 @@ class ServerActor:
                             self._take(message)
                             nursery.start_soon(self._call, client, connection, message)
                         else:
-                            nursery.start_soon(self._list, client, message)
+                            self._lists[message] = None
+                            nursery.start_soon(self._list, client, connection, message)
         finally:
-            for call in self._calls:
-                call.fail(self.unavailable("the connection was lost"))
+            why = "the connection was lost" if self._connection is None else self._connection.why
+            for message in (*self._calls, *self._lists):
+                message.fail(self.unavailable(why))
             self._calls.clear()
+            self._lists.clear()
 
     def _take(self, call: CallTool) -> None:
         if not self._calls:
@@ -364,7 +369,7 @@ class ServerActor:
     async def _connected(self) -> AsyncIterator[tuple[Client, ServerConnection]]:
         async with self._connect() as connection:
             client = Client(
-                connection.streams,
+                limited(connection.streams),
                 cache=None,
                 client_info=types.Implementation(name="greenroom", version=self._version),
                 elicitation_callback=self._elicited,
@@ -373,13 +378,13 @@ class ServerActor:
                 log_level="debug" if LOG.isEnabledFor(logging.DEBUG) else None,
             )
             self._connection = connection
-            with trio.CancelScope(deadline=trio.current_time() + CONNECTING) as limit:
+            with trio.CancelScope(deadline=trio.current_time() + ANSWERING) as limit:
                 async with client:
                     limit.deadline = math.inf
                     self._has_connected = True
                     yield client, connection
             if limit.cancelled_caught:
-                raise TimeoutError(f"it did not answer within {CONNECTING:g} s")
+                raise TimeoutError(f"it did not answer within {ANSWERING:g} s")
 
     async def _watch(self, connection: ServerConnection) -> None:
         """End the incarnation when the connection is lost; answers that have arrived come to their bodies first."""
@@ -391,12 +396,17 @@ class ServerActor:
 
     # --- lists -------------------------------------------------------------------------------------------------------
 
-    async def _list(self, client: Client, message: ListTools) -> None:
-        outcome = await acapture(self._listing, client)
-        if isinstance(outcome, Raised):
-            message.fail(self.unavailable(text_of_failure(outcome.error)))
-        else:
-            message.reply.send(outcome.value)
+    async def _list(self, client: Client, connection: ServerConnection, message: ListTools) -> None:
+        with trio.move_on_after(ANSWERING):
+            outcome = await acapture(self._listing, client)
+            if not isinstance(outcome, Raised):
+                message.reply.send(outcome.value)
+            elif connection.is_one and any(map(_is_closed, leaves(outcome.error))):
+                message.fail(self.unavailable(await connection.end()))
+            else:
+                message.fail(self.unavailable(text_of_failure(outcome.error)))
+        message.fail(self.unavailable(f"it did not list its tools within {ANSWERING:g} s"))
+        del self._lists[message]
 
     async def _listing(self, client: Client) -> ToolListing:
         tools: list[ServerTool] = []
@@ -548,4 +558,7 @@ def text_of_failure(error: BaseException) -> str:
 def _text_of_leaf(error: BaseException) -> str:
     if isinstance(error, MCPError):
         return shortened(error.error.message, MESSAGE_LIMIT)
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"it sent an invalid answer: {'.'.join(map(str, first['loc']))}: {first['msg']}"
     return str(error) if isinstance(error, ConnectionResetError | TimeoutError | UsageError) else failure_text(error)

@@ -88,7 +88,7 @@ class _Session:
 
 
 @attrs.define(eq=False)
-class _OpenPrompt:
+class _PromptMark:
     """A prompt that is not answered; `cancelled` may be set before its run has been started."""
 
     session_id: object
@@ -120,7 +120,7 @@ class ACPAgent:
         self._editor = Editor(self._peer, write)
         self._desk: Desk | None = None
         self._sessions: dict[str, _Session] = {}
-        self._prompts: dict[RequestId, _OpenPrompt] = {}
+        self._prompts: dict[RequestId, _PromptMark] = {}
 
     def __repr__(self) -> str:
         return f"<ACPAgent {self._agent} at {self._link!r}: {len(self._sessions)} sessions>"
@@ -146,7 +146,7 @@ class ACPAgent:
         match self._peer.receive(message):
             case PeerRequest() as request:
                 if request.method == "session/prompt":  # noted now: a cancel may be the next line
-                    self._prompts[request.request_id] = _OpenPrompt(request.params.get("sessionId"))
+                    self._prompts[request.request_id] = _PromptMark(request.params.get("sessionId"))
                 nursery.start_soon(self._answer, request, nursery)
             case Notification() as notification:
                 self._notified(notification, nursery)
