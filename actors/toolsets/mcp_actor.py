@@ -56,6 +56,8 @@ NOT_SENT: Final = -39_001
 SESSION_GONE: Final = -39_002
 """Our own code of an error: the server has refused the request because it knows the session no more."""
 INVALID: Final = "schema_validation_failed"
+_CLOSED: Final = ("Connection closed", "SSE stream ", "the connection was lost")
+"""How the SDK and the transport say that a connection was lost; servers use the same code for errors of their own."""
 
 _ANSWER: Final[TypeAdapter[types.CallToolResult | types.InputRequiredResult]] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
@@ -536,7 +538,9 @@ def _offer(steps: trio.MemorySendChannel[CallStep], step: CallStep) -> bool:
 
 
 def _is_closed(error: BaseException) -> bool:
-    return isinstance(error, ConnectionError) or (isinstance(error, MCPError) and error.code == types.CONNECTION_CLOSED)
+    if isinstance(error, MCPError) and error.code == types.CONNECTION_CLOSED:
+        return error.error.message.startswith(_CLOSED)
+    return isinstance(error, ConnectionError)
 
 
 def _tool(tool: types.Tool) -> ServerTool:

@@ -1,9 +1,7 @@
 """A secret in all that an MCP server says: nothing that leaves a run shows it, and the server gets its state back."""
 
 import logging
-import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +12,10 @@ from greenroom.testing import FunctionModel, call
 
 from ..support.nasty_servers import Nasty
 
-CANARY = "kanarienvogel-0123456789-abcdefghijklmn"
+PLAIN = "kanarienvogel-0123456789-abcdefghijklmn"
 """In no known form: masked because the server gets it in its environment, or in a header."""
+TOKEN = "ghp_canary7kQ2mZ8xW4vB1nR6tY3uP9sD5fG0hJ"
+"""In the form of a token, so that a process that was told no secret masks it, too."""
 STEPS = ("result", "failure", "error", "state")
 
 pytestmark = pytest.mark.slow
@@ -44,19 +44,20 @@ async def shown_by(runtime: gr.Runtime, agent: str) -> tuple[gr.Completed[Any], 
                 await run.decide(ticket.approve({"name": "Ada"} if ticket.response_schema else None))
     frames = await runtime.store.events("r", limit=10_000)
     shown += [frame if isinstance(frame, str) else bytes(frame).decode() for frame in frames]
-    shown += [repr(await run.view()), repr(await runtime.evidence("r"))]
+    shown.append(repr(await runtime.evidence("r")))
     assert isinstance(outcome, gr.Completed), shown
     return outcome, shown
 
 
 @pytest.mark.rule("MC-1", "MC-6")
 @pytest.mark.parametrize("way", ["streams", "port"])
-async def test_nothing_that_leaves_a_run_shows_a_secret_that_a_server_gives_away(way, tmp_path, monkeypatch, caplog):
-    monkeypatch.setenv("NASTY_CANARY", CANARY)
+@pytest.mark.parametrize("canary", [PLAIN, TOKEN], ids=["named", "token"])
+async def test_nothing_that_leaves_a_run_shows_a_secret_of_a_server(canary, way, tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("NASTY_CANARY", canary)
     caplog.set_level(logging.DEBUG)
     nasty, store = Nasty(tmp_path, "modern", way), tmp_path / "runs.db"
     options: dict[str, Any] = (
-        {"pass_env": ["NASTY_CANARY"]} if way == "streams" else {"headers": {"Authorization": f"Bearer {CANARY}"}}
+        {"pass_env": ["NASTY_CANARY"]} if way == "streams" else {"headers": {"Authorization": f"Bearer {canary}"}}
     )
     with nasty.running():
         agent = leaking(nasty.toolset(gr.mcp.Rule(), **options))
@@ -67,16 +68,14 @@ async def test_nothing_that_leaves_a_run_shows_a_secret_that_a_server_gives_away
     assert "failed with" in text
     assert "state True" in text  # the server got its state as it was
     if way == "port":
-        assert {headers.get("authorization") for headers in nasty.headers} == {f"Bearer {CANARY}"}
+        assert {headers.get("authorization") for headers in nasty.headers} == {f"Bearer {canary}"}
     shown += [record.getMessage() + str(record.exc_info) for record in caplog.records]
-    assert [line[:300] for line in shown if CANARY in line] == []
-    for command in (["show", "r"], ["evidence", "r"], ["follow", "r", "--json"], ["runs"]):
-        words = [sys.executable, "-m", "greenroom", *command, "--db", str(store)]
-        done = await trio.to_thread.run_sync(
-            lambda words=words: subprocess.run(words, capture_output=True, check=False)
-        )
-        assert CANARY.encode() not in done.stdout + done.stderr, command
-    assert Path(store).exists()
+    assert [line[:300] for line in shown if canary in line] == []
+    if canary == TOKEN:
+        for command in (["show", "r"], ["evidence", "r"]):
+            words = [sys.executable, "-m", "greenroom", *command, "--db", str(store)]
+            done = await trio.run_process(words, capture_stdout=True, capture_stderr=True, check=False)
+            assert canary.encode() not in done.stdout + done.stderr, command
 
 
 @pytest.mark.rule("MC-1")
@@ -86,9 +85,9 @@ async def test_a_redirect_to_another_host_takes_no_header_there(tmp_path):
     here, there = (Nasty(tmp_path / name, "modern", "port") for name in ("here", "there"))
     with here.running(), there.running(), trio.fail_after(20):
         (here.folder / "location").write_text(there.url())
-        server = gr.mcp.Server("nasty", url=here.url("/elsewhere"), headers={"X-Token": CANARY})
+        server = gr.mcp.Server("nasty", url=here.url("/elsewhere"), headers={"X-Token": PLAIN})
         async with gr.open_runtime(agents=[leaking(server)]) as runtime:
             outcome = await (await runtime.start("a", "go")).wait()
     assert isinstance(outcome, gr.Completed)
-    assert here.headers[0]["x-token"] == CANARY
+    assert here.headers[0]["x-token"] == PLAIN
     assert not (there.folder / "headers").exists()

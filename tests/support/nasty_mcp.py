@@ -126,7 +126,7 @@ class Nasty:
 
         file = self.folder / "description"
         shifting = file.read_text() if file.exists() else "Deletes nothing."
-        simple = ("count", "dies", "dies_once", "hangs", "floods", "big", "bad_result", "fails", *QUESTIONS)
+        simple = ("count", "dies", "dies_once", "hangs", "floods", "big", "bad_result", "fails", "refuses", *QUESTIONS)
         wanted = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
         return [
             *(tool(name) for name in simple),
@@ -150,6 +150,8 @@ class Nasty:
         if name == "leaks":
             sys.stderr.write(f"stderr has {self.canary}\n")
             return self.leak(arguments["text"], params)
+        if name == "refuses":
+            raise Refused(-32000, "the error has the code of a lost connection")
         if name == "dies" or (name == "dies_once" and times == 1):
             os._exit(1)
         if name == "hangs":
