@@ -55,6 +55,7 @@ SAMPLING = {
 QUESTIONS: dict[str, dict[str, JSON]] = {
     "asks": {"who": form("Who are you?")},
     "asks_again": {"who": form("And now?")},
+    "asks_large": {"who": form("Who are you?")},
     "asks_twice": {"a": form("First?"), "b": address("https://login.example/start")},
     "asks_url": {"login": address("https://login.example/start")},
     "asks_bad_url": {"login": address("http://login.example/start")},
@@ -188,7 +189,8 @@ class Nasty:
         number = int(params.get("requestState", "0"))
         if self.era == "modern":
             if "inputResponses" not in params or name == "asks_again":
-                return {"resultType": "input_required", "inputRequests": requests, "requestState": str(number + 1)}
+                state = "x" * 20_000 if name == "asks_large" else str(number + 1)
+                return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
             answers = params["inputResponses"]
             if answers.keys() != requests.keys():
                 raise Refused(-32602, f"the answers are for {sorted(answers)}")
