@@ -64,6 +64,8 @@ REMEMBERED: Final = 16
 """Restarts that are counted; the pause is the longest one before that."""
 
 INVALID: Final = "schema_validation_failed"
+_CLOSED: Final = ("Connection closed", "SSE stream ", "the connection was lost")
+"""How the SDK and the transport say that a connection was lost; servers use the same code for errors of their own."""
 
 _ANSWER: Final[TypeAdapter[types.CallToolResult | types.InputRequiredResult]] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
@@ -340,7 +342,9 @@ def _offer(steps: trio.MemorySendChannel[CallStep], step: CallStep) -> bool:
 
 
 def _is_closed(error: BaseException) -> bool:
-    return isinstance(error, ConnectionError) or (isinstance(error, MCPError) and error.code == types.CONNECTION_CLOSED)
+    if isinstance(error, MCPError) and error.code == types.CONNECTION_CLOSED:
+        return error.error.message.startswith(_CLOSED)
+    return isinstance(error, ConnectionError)
 
 
 def _tool(tool: types.Tool) -> ServerTool:

@@ -32,14 +32,19 @@ class Life(World):
     """A run that calls the server: once for an effect, once to look, and once with a question.
 
     Attributes:
-        asked: the reasons of the tickets.
+        reasons: ticket id -> its reason.
         outcome: what came of the run.
         broken: what a replay found.
     """
 
-    asked: Counter[str] = attrs.field(factory=Counter)
+    reasons: dict[str, str] = attrs.field(factory=dict)
     outcome: Any = None
     broken: list[str] = attrs.field(factory=list)
+
+    @property
+    def asked(self) -> Counter[str]:
+        """How often people were asked, by reason."""
+        return Counter(self.reasons.values())
 
     @property
     def agent(self) -> gr.Agent[Any]:
@@ -58,7 +63,7 @@ async def scenario(life: Life, store: gr.Store) -> None:
                 if not isinstance(life.outcome, gr.Waiting):
                     break
                 for ticket in life.outcome.tickets:
-                    life.asked[ticket.reason] += 1
+                    life.reasons[ticket.ticket_id] = ticket.reason
                     result = {"name": "ada"} if ticket.reason == "user_input" else "seen"
                     await run.decide(ticket.approve(result, by="ada"))
                 life.outcome = await run.wait()
