@@ -13,7 +13,7 @@ from .cli_kit import PATIENCE, Cli
 pytestmark = pytest.mark.slow
 
 AGENTS = Path(__file__).parent / "acp_agents.py"
-HELLO = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}}
+HELLO: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}}
 
 
 @pytest.fixture
