@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import pytest
 
+from .doors.agents_of_others import A2ADoor, AcpDoor, McpDoor
 from .doors.chats import AgUiDoor, AiSdkDoor, OlderAgUiDoor
 from .doors.door import CITY, Door, Ending
 from .doors.house import TERMINAL, House, house
@@ -20,7 +21,10 @@ from .doors.raw import CliDoor, SseDoor, WebSocketDoor, results_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.judge, pytest.mark.no_cover, pytest.mark.timeout(900)]
 
-DOORS: tuple[type[Door], ...] = (SseDoor, WebSocketDoor, AiSdkDoor, AgUiDoor, OlderAgUiDoor, CliDoor, ConsoleDoor)
+DOORS: tuple[type[Door], ...] = (
+    *(SseDoor, WebSocketDoor, CliDoor, ConsoleDoor),
+    *(AiSdkDoor, AgUiDoor, OlderAgUiDoor, McpDoor, A2ADoor, AcpDoor),
+)
 ROUNDS = 50
 SAMPLE = 3
 """Rounds of a session that is not the whole."""
@@ -90,6 +94,7 @@ class Doors:
             status=log[-1]["type"].removeprefix("run."),
             texts=[event["payload"]["text"] for event in log if event["type"] == "run.message.completed"],
             results=results_of(log),
+            output=log[-1]["payload"].get("output"),
             events=log,
         )
         for name, ending in endings.items():
@@ -143,4 +148,4 @@ def test_a_run_goes_through_all_doors_while_gateways_are_killed(
         truth = doors.compare(run)
         assert truth.status == ("cancelled" if cancelled else "completed"), number
         unknown = sum(event["payload"].get("reason") == "outcome_unknown" for event in truth.events or ())
-        assert 1 <= doors.house.effects(run) <= 1 + unknown, number
+        assert 1 - unknown <= doors.house.effects(run) <= 1 + unknown, number

@@ -5,7 +5,7 @@
 Each execution of a tool appends its name to FOLDER/executed, so a test counts effects as the server saw them. The
 description of the tool `shifting` is the text of FOLDER/description. With --http the first line of output is the port,
 and each request's headers, but for the usual ones, are appended to FOLDER/headers; else the server talks on its
-standard streams. The canary in the environment, NASTY_CANARY, is in each of its texts that a tool named `leaks` gives away.
+standard streams. The tool `leaks` gives away the canary that is in the environment as NASTY_CANARY.
 """
 
 import argparse

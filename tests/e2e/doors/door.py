@@ -22,12 +22,14 @@ class Ending:
         status: completed or cancelled.
         texts: What the assistant said, message by message; None if the protocol does not show it.
         results: Results of calls in order, without those of a cancel; None as above.
+        output: The output of a completed run; None as above.
         events: The events, if the protocol has them as they are.
     """
 
     status: str
     texts: list[str] | None = None
     results: list[Any] | None = None
+    output: str | None = None
     events: list[dict[str, Any]] | None = None
 
 
@@ -77,5 +79,6 @@ class Door(ABC):
     def ended(self) -> Ending:
         """Read on to the end, make sure that it is well-formed, and return what was shown."""
 
+    @abstractmethod
     def close(self) -> None:
         """Leave."""

@@ -20,7 +20,7 @@ from ..cli_kit import Cli
 T = TypeVar("T")
 
 TOKEN = "the-token-of-all-doors"
-PATIENCE = 120.0
+PATIENCE = 60.0
 """Seconds after which a door is informed that what it waits for never comes."""
 TERMINAL = ("run.completed", "run.failed", "run.cancelled")
 AGAIN = (OSError, http.client.HTTPException)

@@ -81,7 +81,8 @@ class ConsoleDoor(Door):
             card.get_by_role("button", name="Approve refund" if yes else "Deny").click()
 
     def cancel(self) -> None:
-        self.page.locator("#cancel").click()
+        self.page.get_by_role("button", name="Cancel run").click()
+        self.page.get_by_role("button", name="Cancel the run").click()
 
     def ended(self) -> Ending:
         self.page.locator(".row-end").wait_for()

@@ -74,6 +74,7 @@ class EventDoor(Door):
             status=self.events[-1]["type"].removeprefix("run."),
             texts=[event["payload"]["text"] for event in self.events if event["type"] == "run.message.completed"],
             results=results_of(self.events),
+            output=self.events[-1]["payload"].get("output"),
             events=self.events,
         )
 
@@ -135,10 +136,18 @@ class SseDoor(EventDoor):
         assert status == 202 or data["error"]["code"] in TOO_LATE, data
 
     def ended(self) -> Ending:
-        """The stream ends behind the terminal event."""
+        """The stream ends behind the terminal event; after a kill that one without another event does."""
         found = super().ended()
-        assert self._response is None or b"data:" not in self._response.read()
+        assert b"data:" not in until(self._rest)
         return found
+
+    def _rest(self) -> bytes | None:
+        try:
+            self._response = self._response or self._open()
+            return self._response.read()
+        except AGAIN:
+            self.close()
+            return None
 
     def close(self) -> None:
         self.stack.close()

@@ -85,7 +85,7 @@ async def a2a_card(gateway: Gateway, request: Request) -> Response:
 
 async def a2a_root_card(gateway: Gateway, request: Request) -> Response:
     """Serve the card of the gateway's default agent."""
-    key = gateway.a2a.root(gateway.runtime.agents)
+    key = gateway.a2a.root({*gateway.runtime.agents, *await gateway.runtime.store.agents()})
     if key is None:
         raise Refused("not_found", f"no agent is the default one; its card is at {PREFIX}/AGENT{codec.CARD_PATH}")
     return await _card(gateway, request, key)
