@@ -131,7 +131,7 @@ class CallStream:
         with ExitStack() as stack:
             reader = self._gateway.runtime.reader
             self._follower = stack.enter_context(reader.follow(run_id, after=self._call.after, until="rest"))
-            stack.callback(self._gateway.questions.listen(run_id, self._answered))
+            stack.callback(self._gateway.questions.listen(self._who, run_id, self._answered))
             yield self
 
     def last(self) -> bytes:
