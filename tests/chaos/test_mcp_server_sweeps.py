@@ -15,6 +15,7 @@ import trio
 from trio.testing import memory_stream_pair
 
 import greenroom as gr
+from greenroom.supervision import chaos
 from greenroom.testing import ScriptedModel, call, crash_points
 from greenroom.transport import Address
 from greenroom.transport.gateway.access import OriginPolicy, Principal, TokenTable
@@ -185,3 +186,38 @@ def test_a_call_ends_with_its_result_and_one_effect_wherever_the_server_ends(ver
     )
     report.require()
     assert min(report.steps.values()) >= 8
+
+
+class CancelledWorld(World):
+    """A world whose first process is cancelled, and with it the connections of the client."""
+
+    def __init__(self, version: str, **capabilities: Any) -> None:
+        super().__init__(version, **capabilities)
+        self.store, self.scope, self.has_finished = gr.MemoryStore(), trio.CancelScope(), False
+
+
+async def two_processes(world: CancelledWorld) -> None:
+    with world.scope:
+        await scenario(world, world.store)
+        world.has_finished = True
+    if not world.has_finished:
+        await scenario(world, world.store)
+
+
+def check_cancelled(world: CancelledWorld) -> Iterator[str]:
+    """In the modern era a closed stream is a cancel: then the call ends with that, and the effect may be missing."""
+    text = "" if world.result is None else world.result["content"][0]["text"]
+    if world.client.modern and text.endswith(": the client has closed its call"):
+        yield from [] if world.paid in ([], [7]) else [f"paid {world.paid}"]
+    else:
+        yield from check(world)
+
+
+@pytest.mark.rule("MS-2", "MS-3", "MS-8")
+@pytest.mark.parametrize("version", [HANDSHAKE, MODERN])
+def test_a_server_that_is_cancelled_at_each_step_leaves_a_call_that_the_next_one_ends(version, seed):
+    sample = None if FULL else (12, seed)
+    report = chaos.sweep_cancel(
+        lambda: CancelledWorld(version), two_processes, check_cancelled, seeds=SEEDS, sample=sample
+    )
+    report.require()
