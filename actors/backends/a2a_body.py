@@ -290,8 +290,8 @@ class RemoteCall:
         except A2AInvalid as error:
             raise await self._invalid(error) from None
         self._heard_at = trio.current_time()
-        for heard in self._task.look(task):
-            await self._report(heard)
+        for item in self._task.look(task):
+            await self._report(item)
 
     # --- hearing -----------------------------------------------------------------------------------------------------
 
@@ -351,13 +351,13 @@ class RemoteCall:
             news = self._task.feed(read_item(data))
         except A2AInvalid as error:
             news = [self._task.fault("invalid_item", str(error))]
-        for heard in news:
-            await self._report(heard)
+        for item in news:
+            await self._report(item)
         if self._task.task_id and not self._memo.task:
             await self._keep(task=self._task.task_id)
 
-    async def _report(self, heard: Heard) -> None:
-        await self._narration.report(heard)
+    async def _report(self, item: Heard) -> None:
+        await self._narration.report(item)
         if self._task.faults > FAULTS_LIMIT:
             text = f"it broke the protocol more than {FAULTS_LIMIT} times"
             raise ToolError(text, run_code="schema_validation_failed")
@@ -415,8 +415,8 @@ class RemoteCall:
 
     async def _ask(self, asked: Asked, question: Suspend) -> Suspend:
         """Keep what is asked, and return the question."""
-        for heard in self._task.complete():
-            await self._report(heard)
+        for item in self._task.complete():
+            await self._report(item)
         await self._narration.go_on()
         ticket = next(iter(self._task.tickets), {})
         decision = self._ctx.decision

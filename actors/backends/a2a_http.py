@@ -173,20 +173,20 @@ class A2AConnection:
     def _chosen(self, card: AgentCard) -> Target:
         """Return the first interface that this client speaks."""
         interfaces = card.supported_interfaces
-        spoken = next(
+        interface = next(
             (one for one in interfaces if one.protocol_binding in _BINDINGS and speaks(one.protocol_version)), None
         )
-        if spoken is None:
+        if interface is None:
             offers = ", ".join(f"{one.protocol_binding} {one.protocol_version}" for one in interfaces[:10]) or "nothing"
             raise Unusable(f"its card offers {offers:.300}; this client speaks HTTP+JSON and JSONRPC 1.0")
-        self._check(spoken)
-        facts = {"agent": card.name[:SHOWN], "version": card.version[:SHOWN], "url": spoken.url[:SHOWN]}
+        self._check(interface)
+        facts = {"agent": card.name[:SHOWN], "version": card.version[:SHOWN], "url": interface.url[:SHOWN]}
         return Target(
-            url=spoken.url.rstrip("/"),
-            binding=_BINDINGS[spoken.protocol_binding],
-            tenant=spoken.tenant,
+            url=interface.url.rstrip("/"),
+            binding=_BINDINGS[interface.protocol_binding],
+            tenant=interface.tenant,
             streams=card.capabilities.streaming,
-            facts={**facts, "binding": spoken.protocol_binding},
+            facts={**facts, "binding": interface.protocol_binding},
         )
 
     def _check(self, interface: AgentInterface) -> None:

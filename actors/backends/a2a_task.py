@@ -176,17 +176,17 @@ class RemoteTask:
         """Return why an item cannot stand here; "" if it can."""
         if isinstance(item, A2AMessage):
             return "message_after_task" if self.task_id else "second_message" if self.reply is not None else ""
-        named = item.id if isinstance(item, A2ATask) else item.task_id
+        task_id = item.id if isinstance(item, A2ATask) else item.task_id
         if self.reply is not None:
             return "task_after_message"
-        if self.task_id and named != self.task_id:
+        if self.task_id and task_id != self.task_id:
             return "another_task"
         if self.state is not None and self.state.terminal:
             return "second_end" if not isinstance(item, ArtifactUpdate) and item.status.state.terminal else "after_end"
         return ""
 
     def _take_all(self, task: A2ATask) -> list[Heard]:
-        return [heard for artifact in task.artifacts for heard in self._take(artifact, append=False)]
+        return [item for artifact in task.artifacts for item in self._take(artifact, append=False)]
 
     def _take(self, artifact: A2AArtifact, *, append: bool) -> list[Heard]:
         entry = self._artifacts.get(artifact.artifact_id)
@@ -195,17 +195,17 @@ class RemoteTask:
                 self._note(f"There are more than {ARTIFACTS_LIMIT:,} artifacts; the later ones are left out.")
                 return []
             entry = self._artifacts[artifact.artifact_id] = _Artifact(told=len(self._artifacts) < self.told)
-        heard = list[Heard]()
+        news = list[Heard]()
         former = self._artifacts.get(self._newest)
         text_before = entry.text
         self._put(entry, artifact, append=append)
         if entry is not former and (entry.text != text_before or entry.data):
             if former is not None and former.text and not former.told:
-                heard.append(MessageDone(text=former.text))
+                news.append(MessageDone(text=former.text))
             self._newest = artifact.artifact_id
         if not entry.told and entry.text.startswith(text_before) and len(entry.text) > len(text_before):
-            heard.append(SaidText(text=entry.text[len(text_before) :]))
-        return heard
+            news.append(SaidText(text=entry.text[len(text_before) :]))
+        return news
 
     def _put(self, entry: _Artifact, artifact: A2AArtifact, *, append: bool) -> None:
         if not append:
