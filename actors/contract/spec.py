@@ -142,6 +142,7 @@ class OfferedTool(Value, frozen=True, kw_only=True):
         toolset: its name.
         schema: JSON Schema of the arguments.
         definition: digest of the tool's definition.
+        description: as the model reads it; shown to people if the tool is another one when its body begins.
 
     The other attributes are those of `ToolSpec`.
     """
@@ -150,6 +151,7 @@ class OfferedTool(Value, frozen=True, kw_only=True):
     toolset: str
     schema: JSONObject
     definition: str
+    description: str = ""
     effect: str = "read"
     replay_safe: bool = False
     gate: GateKind = "never"

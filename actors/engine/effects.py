@@ -106,7 +106,8 @@ class StartCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     number of `ChildSeen`, the last with an outcome, or `CallRaised`. Always durable. `known_tickets`: The child's
     tickets that this run has mirrors of, which are reported also when they are closed.
 
-    `offered`: the tool of a toolset, as the call's row has it.
+    `offered`: the tool of a toolset, as the call's row has it. `waited`: people were asked about the call, so the tool
+    may be another one by now.
     """
 
     call_id: str
@@ -119,6 +120,7 @@ class StartCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     known_tickets: tuple[str, ...] = ()
     memo: JSONValue = None
     offered: OfferedTool | None = None
+    waited: bool = False
     durable: bool = True
 
 

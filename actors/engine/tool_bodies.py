@@ -183,6 +183,7 @@ def start_body(builder: StepBuilder, call: CallRow) -> None:
             child_run=call.child_run,
             memo=call.memo,
             offered=call.offered,
+            waited=call.ticket is not None,
             # a child run must not exist for a call that is not stored
             durable=tool is None or not tool.replay_safe or call.ticket is not None or call.child_run is not None,
         )

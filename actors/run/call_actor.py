@@ -152,7 +152,7 @@ class CallActor:
     async def _offered_tool(self, cue: StartCall, offered: OfferedTool) -> Tool[..., object] | Input | None:
         """Return the tool of a toolset, or the outcome of a call that cannot run, or not before people were asked."""
         call_id, attempt = cue.call_id, cue.attempt
-        tool = await tool_of_call(self._run, self._agent, offered)
+        tool = await tool_of_call(self._run, self._agent, offered, again=cue.waited)
         if isinstance(tool, str):
             return CallRaised(call_id=call_id, attempt=attempt, code="runtime_unavailable", shown=tool)
         now = None if tool is None else offered_tool(tool, offered.toolset)
@@ -438,7 +438,12 @@ def gate_context(run: RunContext, call: CallRow, snapshot: StateSnapshot, keys: 
 
 
 def _definition(offered: OfferedTool) -> JSONObject:
-    return {"definition": offered.definition, "effect": offered.effect, "schema": offered.schema}
+    return {
+        "definition": offered.definition,
+        "description": offered.description,
+        "effect": offered.effect,
+        "schema": offered.schema,
+    }
 
 
 def make_mailbox(call_id: str) -> Mailbox[Cue]:

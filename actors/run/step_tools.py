@@ -45,15 +45,17 @@ async def tools_of_step(run: RunContext, agent: Agent[object], state: RunState) 
     return await ask_for_step(run, agent, request.context(State(state.snapshot, agent.spec.keys), ()), None)
 
 
-async def tool_of_call(run: RunContext, agent: Agent[object], offered: OfferedTool) -> Tool[..., object] | str | None:
+async def tool_of_call(
+    run: RunContext, agent: Agent[object], offered: OfferedTool, *, again: bool = False
+) -> Tool[..., object] | str | None:
     """Return the tool of a call; None if there is none any more, or why its toolset did not answer.
 
-    Cancelled passes.
+    `again`: time has passed since the step, so the toolset is asked. Cancelled passes.
     """
     tool = run.tool(agent, offered.name)
-    if tool is not None:
+    if tool is not None and not again:
         return tool
-    answer = await find_tool(agent, offered, run.info, opened=partial(_opened, run))
+    answer = await find_tool(agent, offered, run.info, opened=partial(_opened, run), of_step=tool)
     if isinstance(answer, Tool):
         newest = run.step_tools
         others = newest.tools if newest is not None and newest.agent == agent.key else {}

@@ -68,6 +68,7 @@ class OpenModels:
         self._by_name: dict[str, Model] = {}
         # by identity, for models may compare equal as they like, and by the run of a toolset of that scope
         self._open: dict[tuple[int, str], _Opening] = {}
+        self._of_runs: dict[str, list[_Opening]] = {}
 
     def __repr__(self) -> str:
         return f"<OpenModels {len(self._open)} open>"
@@ -104,9 +105,8 @@ class OpenModels:
 
     def leave(self, run_id: str) -> None:
         """Let the toolsets of a run close, which leaves this process."""
-        for (_, owner), opening in self._open.items():
-            if owner == run_id:
-                opening.scope.cancel("the run leaves this process")
+        for opening in self._of_runs.pop(run_id, ()):
+            opening.scope.cancel("the run leaves this process")
 
     async def _opened(self, part: Model | Toolset, run_id: str) -> _Opening | None:
         """Wait until it is open; None if there is nothing to open."""
@@ -118,6 +118,8 @@ class OpenModels:
             if self._closed:
                 raise RuntimeError("the models are closed")
             opening = self._open[key] = _Opening(part, key)
+            if run_id:
+                self._of_runs.setdefault(run_id, []).append(opening)
             self._tasks.start_soon(self._keep, opening, name=f"open {part.name}")
         await opening.done.wait()
         if opening.failure is not None:

@@ -13,244 +13,64 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
 
-import attrs
 import trio
 
-from greenroom.supervision import ActorContext, Mailbox, Raised, Reply, acapture, leaves
+from greenroom.supervision import ActorContext, Backoff, Mailbox, Raised, acapture, leaves
 
 from ...supervision.nursery import open_collapsing_nursery
-from ..contract.codec import failure_text
-from ..contract.plain import JSONObject
-from ..errors import GreenroomError, ToolError
-from .mcp_sdk import Client, MCPError, TypeAdapter, ValidationError, types
+from ..contract.codec import MESSAGE_LIMIT, failure_text, shortened
+from ..errors import ToolError, UsageError
+from .mcp_limits import limited
+from .mcp_messages import (
+    LAST_ANSWERS,
+    NOT_SENT,
+    SESSION_GONE,
+    CallCut,
+    CallRefused,
+    CallStep,
+    CallTool,
+    Elicited,
+    ListTools,
+    Message,
+    Progressed,
+    ServerAnswer,
+    ServerConnection,
+    ServerTool,
+    ServerUnavailable,
+    ToolListing,
+)
+from .mcp_sdk import LOG, Client, MCPError, TypeAdapter, ValidationError, types
 
-CONNECTING: Final = 25.0
-"""Seconds to connect; a step waits 30 s for a toolset."""
+ANSWERING: Final = 25.0
+"""Seconds to connect, and to list all tools; a step waits 30 s for a toolset."""
 MOST_PAGES: Final = 100
 MOST_TOOLS: Final = 2_000
 """Tools of a server; a step offers no more."""
 KEPT: Final = 60.0
 """Seconds for which a list is kept, if the server does not say."""
 KEPT_LONGEST: Final = 3_600.0
-PATIENT: Final = 3
-"""Failures in a row, within a second, for which messages wait; then they are refused while the actor waits."""
-LAST_ANSWERS: Final = 1.0
-"""Seconds for the calls to end whose answers have arrived before the connection broke."""
-MOST_STEPS: Final = 64
-"""Reports of a call that wait for its body; more are dropped, for the newest ones count."""
+BACKOFF: Final = Backoff(initial=0.2, factor=2.0, maximum=30.0)
+WITHIN: Final = 300.0
+"""Seconds for which a restart counts in the back-off."""
+PATIENCE: Final = 2.0
+"""Seconds of a pause before a restart for which messages wait; in a longer one they are refused."""
+REMEMBERED: Final = 16
+"""Restarts that are counted; the pause is the longest one before that."""
 
-NOT_SENT: Final = -39_001
-"""Our own code of an error: the transport could not send the request."""
-SESSION_GONE: Final = -39_002
-"""Our own code of an error: the server has refused the request because it knows the session no more."""
 INVALID: Final = "schema_validation_failed"
-LOG: Final = logging.getLogger("greenroom.mcp")
+_CLOSED: Final = ("Connection closed", "SSE stream ", "the connection was lost")
+"""How the SDK and the transport say that a connection was lost; servers use the same code for errors of their own."""
 
 _ANSWER: Final[TypeAdapter[types.CallToolResult | types.InputRequiredResult]] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
 )
 _running: ContextVar[CallTool | None] = ContextVar("the call for which a request is sent", default=None)
-
-
-class ServerUnavailable(ToolError):
-    """The server is not there; nothing was sent."""
-
-    run_code = "runtime_unavailable"
-
-
-class CallCut(GreenroomError):
-    """The connection was lost after a call was sent: whether it took effect is unknown."""
-
-
-class CallRefused(ToolError):
-    """The server has answered a call with an error of the protocol."""
-
-
-@attrs.frozen(kw_only=True)
-class ServerTool:
-    """A tool as its server lists it.
-
-    Attributes:
-        name: The server's name of the tool.
-        description: Its description, or its title.
-        schema: JSON Schema of the arguments.
-        output_schema: JSON Schema of the structured content; None: the server gives none.
-        hints: The annotations.
-    """
-
-    name: str
-    description: str
-    schema: JSONObject
-    output_schema: JSONObject | None
-    hints: JSONObject
-
-
-@attrs.frozen(kw_only=True)
-class ToolListing:
-    """The tools of a server.
-
-    Attributes:
-        tools: In the server's order.
-        until: trio's time from which on the server is asked again.
-    """
-
-    tools: tuple[ServerTool, ...]
-    until: float
-
-
-@attrs.frozen(kw_only=True)
-class Progressed:
-    """A report about a call.
-
-    Attributes:
-        fraction: The part that is done, 0.0 to 1.0; 0.0 if the server names no total.
-        text: A few words.
-    """
-
-    fraction: float
-    text: str
-
-
-@attrs.define(eq=False, repr=False, kw_only=True)
-class Elicited:
-    """A question of the server in the middle of a call, in the handshake era.
-
-    The body answers with `reply.send({"action": "accept" | "decline" | "cancel", "content": {...}})`. `scope` is
-    cancelled when the server does not wait any more, or the call ends.
-
-    Attributes:
-        params: The parameters of `elicitation/create`, as they stand in JSON.
-    """
-
-    params: JSONObject
-    reply: Reply[JSONObject] = attrs.field(factory=Reply)
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-
-    def __repr__(self) -> str:
-        return f"<Elicited, {self.reply!r}>"
-
-
-CallStep: TypeAlias = Progressed | Elicited
-"""What happens in the middle of a call."""
-
-
-@attrs.frozen(kw_only=True)
-class ServerAnswer:
-    """The answer of a server, as it stands in JSON.
-
-    Attributes:
-        result: A `CallToolResult`; or, in the modern era, one with resultType "input_required", inputRequests and
-            requestState: the call is repeated with `input_responses` and `request_state`.
-    """
-
-    result: JSONObject
-
-    @property
-    def asks(self) -> bool:
-        """Whether the server needs input before the call can end."""
-        return self.result.get("resultType") == "input_required"
-
-
-@attrs.frozen(kw_only=True)
-class CallArguments:
-    """What is sent for a call.
-
-    Attributes:
-        tool: The server's name of the tool.
-        arguments: The arguments.
-        meta: `_meta` of the request.
-        input_responses: Answers to the inputRequests of the call before, by their keys.
-        request_state: The requestState of the call before.
-    """
-
-    tool: str
-    arguments: JSONObject
-    meta: JSONObject
-    input_responses: JSONObject | None = None
-    request_state: str | None = None
-
-
-@attrs.define(eq=False, repr=False, kw_only=True)
-class ListTools:
-    """Asks for the tools."""
-
-    reply: Reply[ToolListing]
-
-    def __repr__(self) -> str:
-        return "<ListTools>"
-
-    def fail(self, error: Exception) -> None:
-        """Fail, nothing having been sent."""
-        self.reply.fail(error)
-
-
-@attrs.define(eq=False, repr=False, kw_only=True)
-class CallTool:
-    """Asks for a call of a tool.
-
-    Attributes:
-        reply: The answer.
-        call: What to send.
-        run_id: The run of the call.
-        steps: Takes what happens meanwhile.
-        scope: Cancelled by the asker.
-        sent: Whether the server may have read the call.
-        questions: Open questions of the server; it waits for people then, and may be silent.
-        silence, idle: The scope that ends when nothing was said about the call for `idle` seconds.
-    """
-
-    reply: Reply[ServerAnswer]
-    call: CallArguments
-    run_id: str
-    steps: trio.MemorySendChannel[CallStep]
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    sent: bool = False
-    questions: int = 0
-    silence: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    idle: float = math.inf
-
-    def __repr__(self) -> str:
-        return f"<CallTool {self.call.tool!r} for run {self.run_id}>"
-
-    def heard(self) -> None:
-        """Note that the server has said something about the call."""
-        self.silence.deadline = math.inf if self.questions else trio.current_time() + self.idle
-
-    def fail(self, error: Exception) -> None:
-        """Fail: as cut if the server may have read the call."""
-        self.reply.fail(CallCut(str(error)) if self.sent else error)
-
-
-Message: TypeAlias = ListTools | CallTool
-
-
-@attrs.define(eq=False, repr=False, kw_only=True)
-class ServerConnection:
-    """A connection to a server, as a transport opens it.
-
-    Attributes:
-        streams: What the SDK's client enters.
-        gone: Set when the connection is lost; never, of a server without one connection.
-        why: Why it was lost.
-    """
-
-    streams: Any
-    gone: trio.Event = attrs.field(factory=trio.Event)
-    why: str = "the connection was lost"
-
-    def lose(self, why: str) -> None:
-        """Note that the connection is lost."""
-        if not self.gone.is_set():
-            self.why = why
-            self.gone.set()
-
-    def __repr__(self) -> str:
-        return f"<ServerConnection{' lost' if self.gone.is_set() else ''}>"
 
 
 Connect: TypeAlias = Callable[[], Any]
@@ -276,9 +96,12 @@ class ServerActor:
     ) -> None:
         self._server, self._connect, self._log, self._idle, self._version = server, connect, log, idle, version
         self._calls: dict[CallTool, None] = {}
+        self._lists: dict[ListTools, None] = {}
         self._answered = trio.Event()
         self._down: str | None = None
-        self._failures = 0
+        self._connection: ServerConnection | None = None
+        self._has_connected = False
+        self._ends: deque[float] = deque(maxlen=REMEMBERED)
         self.changes = 0
 
     def __repr__(self) -> str:
@@ -286,8 +109,13 @@ class ServerActor:
 
     @property
     def refusal(self) -> ServerUnavailable | None:
-        """Why messages would wait for nothing now: the server failed again and again, and the next try comes later."""
-        return None if self._down is None or self._failures < PATIENT else self.unavailable(self._down)
+        """Why messages would wait for long now: the server has failed again and again, and is tried again later."""
+        if self._down is None or BACKOFF.delay(self._restarts()) < PATIENCE:
+            return None
+        return self.unavailable(self._down)
+
+    def _restarts(self) -> int:
+        return sum(end > trio.current_time() - WITHIN for end in self._ends)
 
     def unavailable(self, why: str) -> ServerUnavailable:
         """Return the error of a server that is not there."""
@@ -295,14 +123,23 @@ class ServerActor:
 
     async def body(self, ctx: ActorContext[Message]) -> None:
         """Run one incarnation."""
-        self._down = None
+        self._down, self._connection, self._has_connected = None, None, False
         outcome = await acapture(self._live, ctx.mailbox)
-        why = text_of_failure(outcome.error) if isinstance(outcome, Raised) else "it was stopped"
-        self._down, self._failures = why, self._failures + 1
-        for _ in range(len(ctx.mailbox)):
-            ctx.mailbox.pop().fail(self.unavailable(why))
+        why = self._why(outcome.error) if isinstance(outcome, Raised) else "it was stopped"
+        self._down = why
+        self._ends.append(trio.current_time())
+        if not self._has_connected:  # else the next incarnation takes what was not sent
+            for _ in range(len(ctx.mailbox)):
+                ctx.mailbox.pop().fail(self.unavailable(why))
         if isinstance(outcome, Raised):
+            self._log(logging.WARNING, f"the connection has ended: {why}")
             raise outcome.error
+
+    def _why(self, error: BaseException) -> str:
+        connection = self._connection
+        if connection is not None and connection.is_one and any(map(_is_closed, leaves(error))):
+            return connection.why  # the end of a program says more than that of its pipe
+        return text_of_failure(error)
 
     async def _live(self, mailbox: Mailbox[Message]) -> None:
         await mailbox.wait()
@@ -311,17 +148,23 @@ class ServerActor:
                 nursery.start_soon(self._watch, connection)
                 while True:
                     await mailbox.wait()
+                    if connection.gone.is_set():
+                        await trio.sleep_forever()  # until `_watch` ends all this
                     while len(mailbox):
                         message = mailbox.pop()
                         if isinstance(message, CallTool):
                             self._take(message)
                             nursery.start_soon(self._call, client, connection, message)
                         else:
-                            nursery.start_soon(self._list, client, message)
+                            self._lists[message] = None
+                            nursery.start_soon(self._list, client, connection, message)
         finally:
-            for call in self._calls:
-                call.fail(self.unavailable("the connection was lost"))
+            why = "the connection was lost" if self._connection is None else self._connection.why
+            open_messages: tuple[Message, ...] = (*self._calls, *self._lists)
+            for message in open_messages:
+                message.fail(self.unavailable(why))
             self._calls.clear()
+            self._lists.clear()
 
     def _take(self, call: CallTool) -> None:
         if not self._calls:
@@ -332,7 +175,7 @@ class ServerActor:
     async def _connected(self) -> AsyncIterator[tuple[Client, ServerConnection]]:
         async with self._connect() as connection:
             client = Client(
-                connection.streams,
+                limited(connection.streams),
                 cache=None,
                 client_info=types.Implementation(name="greenroom", version=self._version),
                 elicitation_callback=self._elicited,
@@ -340,13 +183,14 @@ class ServerActor:
                 message_handler=self._noted,
                 log_level="debug" if LOG.isEnabledFor(logging.DEBUG) else None,
             )
-            with trio.CancelScope(deadline=trio.current_time() + CONNECTING) as limit:
+            self._connection = connection
+            with trio.CancelScope(deadline=trio.current_time() + ANSWERING) as limit:
                 async with client:
                     limit.deadline = math.inf
-                    self._failures = 0
+                    self._has_connected = True
                     yield client, connection
             if limit.cancelled_caught:
-                raise TimeoutError(f"it did not answer within {CONNECTING:g} s")
+                raise TimeoutError(f"it did not answer within {ANSWERING:g} s")
 
     async def _watch(self, connection: ServerConnection) -> None:
         """End the incarnation when the connection is lost; answers that have arrived come to their bodies first."""
@@ -358,24 +202,29 @@ class ServerActor:
 
     # --- lists -------------------------------------------------------------------------------------------------------
 
-    async def _list(self, client: Client, message: ListTools) -> None:
-        outcome = await acapture(self._listing, client)
-        if isinstance(outcome, Raised):
-            message.fail(self.unavailable(text_of_failure(outcome.error)))
-        else:
-            message.reply.send(outcome.value)
+    async def _list(self, client: Client, connection: ServerConnection, message: ListTools) -> None:
+        with trio.move_on_after(ANSWERING):
+            outcome = await acapture(self._listing, client)
+            if not isinstance(outcome, Raised):
+                message.reply.send(outcome.value)
+            elif connection.is_one and any(map(_is_closed, leaves(outcome.error))):
+                message.fail(self.unavailable(await connection.end()))
+            else:
+                message.fail(self.unavailable(text_of_failure(outcome.error)))
+        message.fail(self.unavailable(f"it did not list its tools within {ANSWERING:g} s"))
+        del self._lists[message]
 
     async def _listing(self, client: Client) -> ToolListing:
         tools: list[ServerTool] = []
-        kept, cursor = KEPT_LONGEST, None
+        seconds, cursor = KEPT_LONGEST, None
         for _ in range(MOST_PAGES):
             page = await client.session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
             tools += map(_tool, page.tools)
-            kept = min(kept, page.ttl_ms / 1000 if client.session.initialize_result is None else KEPT)
+            seconds = min(seconds, page.ttl_ms / 1000 if client.session.initialize_result is None else KEPT)
             cursor = page.next_cursor
             if cursor is None or len(tools) > MOST_TOOLS:
                 break
-        return ToolListing(tools=tuple(tools), until=trio.current_time() + kept)
+        return ToolListing(tools=tuple(tools), until=trio.current_time() + seconds)
 
     async def _noted(self, message: object) -> None:
         if isinstance(message, types.ToolListChangedNotification):
@@ -389,16 +238,11 @@ class ServerActor:
     async def _call(self, client: Client, connection: ServerConnection, message: CallTool) -> None:
         try:
             with message.scope:
-                if connection.gone.is_set():
-                    message.fail(self.unavailable("the connection was lost"))
-                    return
                 outcome = await acapture(self._answer, client, message)
                 if not isinstance(outcome, Raised):
                     message.reply.send(outcome.value)
                     return
-                message.reply.fail(self._failure(outcome.error))
-                if isinstance(outcome.error, MCPError) and outcome.error.code == SESSION_GONE:
-                    connection.lose("its session has ended")
+                message.reply.fail(await self._failure(outcome.error, connection))
         finally:
             self._calls.pop(message, None)
             if not self._calls:
@@ -420,15 +264,15 @@ class ServerActor:
         raise ToolError(f"MCP server {self._server!r} said nothing for {self._idle:g} s.", run_code="run_timeout")
 
     async def _send(self, client: Client, call: CallTool) -> ServerAnswer:
-        sent = call.call
+        parameters = call.call
         request = types.CallToolRequest(
             params=types.CallToolRequestParams.model_validate(
                 {
-                    "name": sent.tool,
-                    "arguments": sent.arguments,
-                    "inputResponses": sent.input_responses,
-                    "requestState": sent.request_state,
-                    "_meta": sent.meta,
+                    "name": parameters.tool,
+                    "arguments": parameters.arguments,
+                    "inputResponses": parameters.input_responses,
+                    "requestState": parameters.request_state,
+                    "_meta": parameters.meta,
                 }
             )
         )
@@ -442,16 +286,21 @@ class ServerActor:
         result = await client.session.send_request(request, _ANSWER, progress_callback=progressed)
         return ServerAnswer(result=result.model_dump(by_alias=True, mode="json", exclude_none=True))
 
-    def _failure(self, error: BaseException) -> Exception:
+    async def _failure(self, error: BaseException, connection: ServerConnection) -> Exception:
         match error:
             case ToolError():
                 return error
             case ValidationError():
                 return CallRefused(f"MCP server {self._server!r} has sent an invalid result.", run_code=INVALID)
-            case MCPError(code=code) if code in (NOT_SENT, SESSION_GONE):
-                return self.unavailable(str(error))
-            case MCPError(code=code) if code != types.CONNECTION_CLOSED:
-                return CallRefused(f"MCP server {self._server!r} has refused the call: {error}")
+            case MCPError(code=code) if code == SESSION_GONE:
+                connection.lose(error.error.message)
+                return self.unavailable(error.error.message)
+            case MCPError(code=code) if code == NOT_SENT:
+                return self.unavailable(error.error.message)
+            case MCPError() if connection.is_one and _is_closed(error):
+                return CallCut(await connection.end())
+            case MCPError() if not _is_closed(error):
+                return CallRefused(f"MCP server {self._server!r} has refused the call: {error.error.message}")
             case _:
                 return CallCut(text_of_failure(error))
 
@@ -492,6 +341,12 @@ def _offer(steps: trio.MemorySendChannel[CallStep], step: CallStep) -> bool:
     return True
 
 
+def _is_closed(error: BaseException) -> bool:
+    if isinstance(error, MCPError) and error.code == types.CONNECTION_CLOSED:
+        return error.error.message.startswith(_CLOSED)
+    return isinstance(error, ConnectionError)
+
+
 def _tool(tool: types.Tool) -> ServerTool:
     hints = {} if tool.annotations is None else tool.annotations.model_dump(by_alias=True, exclude_none=True)
     return ServerTool(
@@ -505,4 +360,13 @@ def _tool(tool: types.Tool) -> ServerTool:
 
 def text_of_failure(error: BaseException) -> str:
     """Return why a server is not there, for people."""
-    return "; ".join(failure_text(leaf) for leaf in leaves(error))
+    return "; ".join(map(_text_of_leaf, leaves(error)))
+
+
+def _text_of_leaf(error: BaseException) -> str:
+    if isinstance(error, MCPError):
+        return shortened(error.error.message, MESSAGE_LIMIT)
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"it sent an invalid answer: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return str(error) if isinstance(error, ConnectionResetError | TimeoutError | UsageError) else failure_text(error)

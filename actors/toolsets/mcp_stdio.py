@@ -11,12 +11,14 @@ from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any, Final
 
 import attrs
+import msgspec
 import trio
 
 from ...supervision.nursery import open_collapsing_nursery
 from ..backends.lines import LineReader
 from ..backends.process import ProcessExit, ProgramCommand, ProgramEnded, ProgramProcess, open_program
-from .mcp_actor import ServerConnection
+from .mcp_limits import PAGE_LIMIT, refusal
+from .mcp_messages import ServerConnection
 from .mcp_sdk import SessionMessage, ValidationError, anyio, types
 
 LINE_LIMIT: Final = 12 * 2**20
@@ -65,11 +67,15 @@ class ProgramTransport:
         if not line.strip() or self._fault:
             return
         try:
-            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-        except ValidationError:
+            message = types.jsonrpc_message_adapter.validate_python(msgspec.json.decode(line), by_name=False)
+        except (ValidationError, msgspec.DecodeError, RecursionError):
             self._note_invalid(line)
             return
-        await self._incoming.send(SessionMessage(message))
+        item = SessionMessage(message)
+        if len(line) > PAGE_LIMIT and isinstance(message, types.JSONRPCResponse) and "tools" in message.result:
+            item = refusal(message, f"it sent a page of tools of {len(line):,} bytes; at most {PAGE_LIMIT:,} are read")
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # nobody reads any more
+            await self._incoming.send(item)
 
     def _note_invalid(self, line: bytes) -> None:
         self._invalid += 1
@@ -85,11 +91,11 @@ class ProgramTransport:
                     line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
                     await self._program.send(f"{line}\n".encode())
 
-    async def close(self) -> None:
+    async def close(self, connection: ServerConnection) -> None:
         """Close the program's input, and give it `CLOSING` seconds to end."""
         with trio.move_on_after(CLOSING, shield=True):
             await self._program.close_input()
-            await self._program.wait()
+            connection.lose(self._fault or _how(await self._program.wait()))
 
 
 def _how(end: ProcessExit) -> str:
@@ -116,7 +122,7 @@ async def connect_program(
         incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         transport = ProgramTransport(program, incoming, outgoing, report)
-        connection = ServerConnection(streams=nullcontext((read, write)))
+        connection = ServerConnection(streams=nullcontext((read, write)), is_one=True)
         async with open_collapsing_nursery() as nursery:
             nursery.start_soon(transport.read, connection)
             nursery.start_soon(transport.write)
@@ -125,5 +131,5 @@ async def connect_program(
             finally:
                 read.close()
                 write.close()
-                await transport.close()  # noqa: ASYNC102 - bounded and shielded inside
+                await transport.close(connection)  # noqa: ASYNC102 - bounded and shielded inside
                 nursery.cancel_scope.cancel()

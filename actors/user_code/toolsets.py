@@ -136,9 +136,16 @@ async def ask_toolsets(
 
 
 async def find_tool(
-    agent: Agent[object], offered: OfferedTool, info: RunInfo, *, opened: Open
+    agent: Agent[object], offered: OfferedTool, info: RunInfo, *, opened: Open, of_step: Tool[..., object] | None = None
 ) -> Tool[..., object] | str | None:
-    """Find the tool of a call whose step another owner has begun.
+    """Find the tool of a call whose step another owner has begun, or about which people were asked.
+
+    Args:
+        agent: The active agent.
+        offered: The tool as it was called.
+        info: the facts of the run.
+        opened: waits until a toolset is open, and returns the one to ask.
+        of_step: the tool that the step offered, which a toolset without a `find` of its own still has.
 
     Returns:
         The tool; None if there is none any more; or why the toolset did not answer. Cancelled passes.
@@ -150,6 +157,8 @@ async def find_tool(
 
     async def find() -> Tool[..., object] | None:
         source = await opened(owner)
+        if of_step is not None and type(source).find is Toolset.find:
+            return of_step
         tool = await source.find(info, offered.name)
         _check_answer(agent, owner, [] if tool is None else [tool])
         return tool
@@ -258,6 +267,7 @@ def offered_tool(tool: Tool[..., object], toolset: str) -> OfferedTool:
         toolset=toolset,
         schema=tool.schema,
         definition=_facts_of(tool).definition,
+        description=tool.description,
         effect=spec.effect,
         replay_safe=spec.replay_safe,
         gate=spec.gate,

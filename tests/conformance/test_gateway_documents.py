@@ -160,6 +160,27 @@ async def play_front_ends(play, runtime):
     await run.result()
 
 
+async def play_mcp(play):
+    """Both eras: a call, its stream again, an answer that nobody has asked for, and the protocol's errors."""
+
+    async def say(method, *, headers=None, number=1, **params):
+        body = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+        return await play("POST", "/v1/mcp", body=body, headers=headers or {})
+
+    begun = await say("initialize", protocolVersion="2025-11-25", capabilities={})
+    session = {"mcp-session-id": begun.headers["mcp-session-id"]}
+    called = await say("tools/call", headers=session, number=2, name="quick", arguments={"input": "hi"})
+    last = {"last-event-id": re.findall(r"id: (\S+)", called.body.decode())[0]}
+    assert (await play("GET", "/v1/mcp", headers=session | last)).status == 200
+    assert (await play("GET", "/v1/mcp", headers=last)).status == 400
+    assert (await play("GET", "/v1/mcp", headers={"mcp-session-id": "x"} | last)).status == 404
+    assert (await play("GET", "/v1/mcp")).status == 405
+    assert (await say("ping")).status == 400
+    assert (await say("ping", headers={"mcp-session-id": "x"})).status == 404
+    note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    assert (await play("POST", "/v1/mcp", body=note, headers=session)).status == 202
+
+
 async def play_refusals(play):
     """Every kind of refusal that a request alone can cause."""
     for target, status in [
@@ -207,6 +228,7 @@ async def test_every_route_answers_as_the_document_says(tmp_path):
             await play_runs(play, runtime)
             await play_rules(play, runtime)
             await play_front_ends(play, runtime)
+            await play_mcp(play)
             await play_refusals(play)
             documented = {
                 (method.upper(), path, status)

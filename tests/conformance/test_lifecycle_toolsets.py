@@ -87,19 +87,32 @@ async def test_a_new_owner_of_a_request_asks_again(play, autojump_clock):
 
 @pytest.mark.rule("TS-4")
 @pytest.mark.parametrize("reply", ["approve", "deny"])
-async def test_a_tool_that_has_changed_asks_before_its_body_begins(play, autojump_clock, reply):
+@pytest.mark.parametrize("restart", [(Down(),), ()])
+async def test_a_tool_that_has_changed_asks_before_its_body_begins(play, autojump_clock, reply, restart):
     github = Github(options={"needs_approval": True})
 
     async def change(scene: Any) -> None:
         github.text = "Make an issue, and tell everybody."
 
-    acts = [change, Down(), approve("M"), approve("M") if reply == "approve" else deny("M", "no")]
+    acts = [change, *restart, approve("M"), approve("M") if reply == "approve" else deny("M", "no")]
     life = await play([MAKE], "done", do=acts, toolsets=[github])
     assert [reason for reason, _ in life.tickets.values()] == ["tool_permission", "tool_permission"]
     question = life.payloads("approval.requested")[-1]
-    assert question["parameters"]["called"]["definition"] != question["parameters"]["now"]["definition"]
+    called, now = question["parameters"]["called"], question["parameters"]["now"]
+    assert called["definition"] != now["definition"]
+    assert (called["description"], now["description"]) == ("Make an issue.", "Make an issue, and tell everybody.")
     assert len(github.done) == (reply == "approve")
     assert [one["reason"] for one in life.payloads("degraded")] == ["tool_changed"]
+
+
+@pytest.mark.rule("TS-3")
+async def test_a_toolset_that_finds_nothing_still_has_the_tools_of_its_step(play, autojump_clock):
+    class Plain(Github):
+        find = gr.Toolset.find
+
+    github = Plain(options={"needs_approval": True})
+    await play([MAKE], "done", do=[approve("M")], toolsets=[github])
+    assert github.done == [{"title": "a"}]
 
 
 @pytest.mark.rule("TS-5")

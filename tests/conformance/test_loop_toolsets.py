@@ -1,8 +1,11 @@
 """Scenes of docs/toolsets.md: tools that are known in a step only."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import trio.testing
 
 import greenroom as gr
 from greenroom.actors.user_code.toolsets import DESCRIPTION_LIMIT, LIMIT, SCHEMA_LIMIT
@@ -295,3 +298,57 @@ async def test_a_toolset_of_the_kit_changes_and_fails_as_a_test_wants(play, auto
 
     life = await play([call("leave", id="L")], "done", toolsets=[fake], tools=[leave])
     assert offered(life) == [["github__make"], []]
+
+
+# --- what open() yields ----------------------------------------------------------------------------------------------
+
+
+class Opened(Github):
+    """A toolset that is asked by another object for each opening."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.objects: list[Github] = []
+
+    async def tools(self, ctx: Any) -> Any:
+        raise AssertionError("the object that open() yields is asked")
+
+    find = tools
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[gr.Toolset | None]:
+        self.opened[0] += 1
+        self.objects.append(Github())
+        try:
+            yield self.objects[-1]
+        finally:
+            self.opened[1] += 1
+
+
+@pytest.mark.rule("TS-1")
+async def test_the_object_that_open_yields_is_asked(play, autojump_clock):
+    toolset = Opened()
+    life = await play([MAKE], "done", toolsets=[toolset])
+    assert life.outcome.output == "done"
+    assert toolset.opened == [1, 1]
+    assert (toolset.objects[0].asked, toolset.objects[0].done) == ([1, 2], [{"title": "a"}])
+    await check_toolset(Opened)
+
+
+@pytest.mark.rule("TS-1")
+async def test_a_toolset_of_the_scope_run_is_open_for_each_run_until_it_leaves(autojump_clock):
+    toolset = Opened()
+    toolset.scope = "run"
+    agent = gr.Agent("a", toolsets=[toolset], model=FunctionModel(lambda request: "done"))
+    async with gr.open_runtime(agents=[agent]) as runtime:
+        for number in (1, 2):
+            await (await runtime.start(agent, "go")).result()
+            await trio.testing.wait_all_tasks_blocked()
+            assert toolset.opened == [number, number]
+
+
+def test_another_scope_is_refused():
+    toolset = Github()
+    toolset.scope = "thread"
+    with pytest.raises(gr.AgentDefinitionError, match="use 'runtime' or 'run'"):
+        gr.Agent("a", toolsets=[toolset])

@@ -11,6 +11,7 @@ import trio
 from greenroom.transport import Address
 
 from .gateway import PATIENCE, TOKEN, Reply, http
+from .mcp_rules import check
 
 META = "io.modelcontextprotocol/"
 MODERN = "2026-07-28"
@@ -41,7 +42,7 @@ class Stream:
 
     def __init__(self, stream: trio.abc.ReceiveStream, connection: h11.Connection) -> None:
         self._stream, self._http, self._rest, self.ended = stream, connection, b"", False
-        self.status, self.last_id = 0, ""
+        self.status, self.last_id, self.request_id = 0, "", 0
         self.events: list[ServerEvent] = []
 
     async def hear(self) -> Any:
@@ -72,7 +73,8 @@ class Stream:
     async def _event(self) -> ServerEvent | None:
         while b"\n\n" not in self._rest:
             if self.ended:
-                return None
+                rest, self._rest = self._rest, b""
+                return ServerEvent(f"data: {rest.decode()}") if rest else None  # an answer without a stream
             event = self._http.next_event()
             if event is h11.NEED_DATA:
                 self._http.receive_data(await self._stream.receive_some(65_536))
@@ -159,7 +161,9 @@ class McpClient:
     async def calling(self, name: str, arguments: Any = None, **more: Any) -> AsyncIterator[Stream]:
         """A call of a tool, while its stream is read."""
         params = {"name": name, "arguments": {"input": "go"} if arguments is None else arguments, **more}
-        async with self.streaming("POST", self.message("tools/call", **params)) as stream:
+        meta = params.pop("_meta", None)
+        async with self.streaming("POST", self.message("tools/call", meta, **params)) as stream:
+            stream.request_id = self.last
             yield stream
 
     @asynccontextmanager
@@ -187,6 +191,13 @@ class McpClient:
             yield Stream(stream, connection)
         finally:
             await trio.aclose_forcefully(stream)
+
+    def check(self, stream: Stream, *, request_id: Any = None, token: Any = None) -> None:
+        """Hold a whole stream to the rules of the protocol."""
+        messages = [event.message for event in stream.events if event.message is not None]
+        own_id = stream.request_id if request_id is None else request_id
+        forms = "elicitation" in self.capabilities
+        check(messages, request_id=own_id, modern=self.modern, forms=forms, token=token, cut=not stream.ended)
 
     async def answer(self, question: Mapping[str, Any], action: str, **content: Any) -> Reply:
         """Answer a question of the handshake era."""

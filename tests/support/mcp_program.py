@@ -2,7 +2,7 @@
 
     python mcp_program.py [modern | handshake] [LOG]
 
-LOG gets a line for each call that it executes. What a tool does is in `TOOLS`.
+LOG gets a line for each call that it executes, and for each page of its list. What a tool does is in `TOOLS`.
 """
 
 import json
@@ -65,12 +65,9 @@ def fail(params, number):
 
 
 def slow(params, number):
-    token = params.get("_meta", {}).get("progressToken")
-    for step in (1, 2):
-        if token is not None:
-            progress = {"progressToken": token, "progress": step, "total": 4, "message": f"step {step}"}
-            send({"method": "notifications/progress", "params": progress})
     cancelled[number] = threading.Event()
+    progress = {"progressToken": params["_meta"]["progressToken"], "progress": 1}
+    send({"method": "notifications/progress", "params": progress})
     cancelled[number].wait(30)
     note("cancelled")
 
@@ -93,7 +90,28 @@ def key(params, number):
 def secret(params, number):
     sys.stderr.write(f"stderr has {os.environ.get('CANARY')}\n")
     sys.stderr.flush()
-    return text(f"the result has {os.environ.get('CANARY')}; HOME is {'HOME' in os.environ}")
+    here = "; ".join(f"{name} is {name in os.environ}" for name in ("HOME", "OTHER"))
+    return text(f"the result has {os.environ.get('CANARY')}; {here}")
+
+
+def pid(params, number):
+    return text(str(os.getpid()))
+
+
+def rename(params, number):
+    TOOLS["renamed"] = TOOLS.pop("echo")
+    send({"method": "notifications/tools/list_changed"})
+    return text("renamed")
+
+
+def report(params, number):
+    token = params["_meta"]["progressToken"]
+    for step in (1, 2):
+        progress = {"progressToken": token, "progress": step, "total": 4, "message": f"step {step}"}
+        send({"method": "notifications/progress", "params": progress})
+    send({"method": "notifications/message", "params": {"level": "info", "data": "half way"}})
+    threading.Event().wait(0.1)  # a report that comes after the result is none
+    return text("reported")
 
 
 def ask(params, number):
@@ -126,6 +144,9 @@ TOOLS = {
     "key": (key, ANY, {}),
     "secret": (secret, ANY, {}),
     "ask": (ask, ANY, {}),
+    "pid": (pid, ANY, {}),
+    "rename": (rename, ANY, {}),
+    "report": (report, ANY, {}),
     "odd.name/of a tool": (echo, TEXT, {}),
 }
 
@@ -148,12 +169,17 @@ def reply(number, result):
     send({"id": number, "result": {"resultType": "complete", **result} if ERA == "modern" else result})
 
 
-def tools():
+def tools(cursor):
+    note("tools/list")
     made = [
         {"name": name, "description": f"Do {name}.", "inputSchema": schema, **more}
         for name, (_, schema, more) in TOOLS.items()
     ]
-    return {"tools": made, **({"ttlMs": 60_000, "cacheScope": "private"} if ERA == "modern" else {})}
+    pages = int(os.environ.get("PAGES", "1"))
+    size, page = -(-len(made) // pages), int(cursor or 0)
+    more = {"nextCursor": str(page + 1)} if page + 1 < pages else {}
+    kept = {"ttlMs": 60_000, "cacheScope": "private"} if ERA == "modern" else {}
+    return {"tools": made[page * size :][:size], **more, **kept}
 
 
 def heed(message):
@@ -169,7 +195,7 @@ def heed(message):
         info = {"name": "tests", "version": "1"}
         reply(number, {"protocolVersion": HANDSHAKE, "capabilities": {"tools": {}}, "serverInfo": info})
     elif method == "tools/list":
-        reply(number, tools())
+        reply(number, tools(params.get("cursor")))
     elif method == "tools/call":
         threading.Thread(target=call, args=(params, number), daemon=True).start()
     elif method == "notifications/cancelled":

@@ -74,15 +74,25 @@ class _Session:
     Attributes:
         cwd: The folder that the editor has named.
         runs: The runs that are followed, oldest first.
-        prompting: A prompt is not answered.
-        cancels: Number of cancels, so that one reaches a run that is being started.
-        scope: The tasks that follow the runs that the session has found.
+        starting: The run of a prompt is being started.
     """
 
     cwd: str
     runs: list[FollowedRun] = attrs.field(factory=list)
-    prompting: bool = False
-    cancels: int = 0
+    starting: bool = False
+
+    @property
+    def prompting(self) -> bool:
+        """True while a prompt is not answered."""
+        return self.starting or any(run.prompt is not None for run in self.runs)
+
+
+@attrs.define(eq=False)
+class _PromptMark:
+    """A prompt that is not answered; `cancelled` may be set before its run has been started."""
+
+    session_id: object
+    cancelled: bool = False
 
 
 class ACPAgent:
@@ -110,7 +120,7 @@ class ACPAgent:
         self._editor = Editor(self._peer, write)
         self._desk: Desk | None = None
         self._sessions: dict[str, _Session] = {}
-        self._prompts: dict[RequestId, str] = {}
+        self._prompts: dict[RequestId, _PromptMark] = {}
 
     def __repr__(self) -> str:
         return f"<ACPAgent {self._agent} at {self._link!r}: {len(self._sessions)} sessions>"
@@ -135,6 +145,8 @@ class ACPAgent:
             return
         match self._peer.receive(message):
             case PeerRequest() as request:
+                if request.method == "session/prompt":  # noted now: a cancel may be the next line
+                    self._prompts[request.request_id] = _PromptMark(request.params.get("sessionId"))
                 nursery.start_soon(self._answer, request, nursery)
             case Notification() as notification:
                 self._notified(notification, nursery)
@@ -148,17 +160,23 @@ class ACPAgent:
         params = notification.params
         match notification.method:
             case "session/cancel":
-                session_id = params.get("sessionId")
+                self._cancel_session(params.get("sessionId"), nursery)
             case "$/cancel_request":
                 request_id = params.get("requestId")
-                session_id = self._prompts.get(request_id) if isinstance(request_id, int | str) else None
+                prompt = self._prompts.get(request_id) if isinstance(request_id, int | str) else None
+                if prompt is not None:
+                    self._cancel_session(prompt.session_id, nursery)
             case _:
                 return
+
+    def _cancel_session(self, session_id: object, nursery: trio.Nursery) -> None:
         session = self._sessions.get(session_id) if isinstance(session_id, str) else None
-        if session is not None:
-            session.cancels += 1
-            for run in tuple(session.runs):
-                nursery.start_soon(self._cancel, run)
+        if session is None:
+            return
+        for prompt in self._prompts.values():
+            prompt.cancelled = prompt.cancelled or prompt.session_id == session_id
+        for run in tuple(session.runs):
+            nursery.start_soon(self._cancel, run)
 
     async def _cancel(self, run: FollowedRun) -> None:
         try:
@@ -177,6 +195,8 @@ class ACPAgent:
             await self._editor.fail(request_id, RequestFailed(INVALID_PARAMS, str(error)))
         except GreenroomError as error:
             await self._editor.fail(request_id, RequestFailed(INTERNAL_ERROR, str(error)))
+        finally:
+            self._prompts.pop(request_id, None)
 
     def _handler(self, method: str) -> _Handler:
         handler = _METHODS.get(method)
@@ -242,12 +262,10 @@ class ACPAgent:
         more = {} if page.cursor is None else {"nextCursor": page.cursor}
         await self._editor.respond(request_id, {"sessions": shown, **more})
 
-    async def _close(self, request_id: RequestId, params: JSONObject, _: trio.Nursery) -> None:
+    async def _close(self, request_id: RequestId, params: JSONObject, nursery: trio.Nursery) -> None:
         session_id = requests.named(params).session_id
         session = self._session(session_id)
-        session.cancels += 1
-        for run in tuple(session.runs):
-            await self._cancel(run)
+        self._cancel_session(session_id, nursery)
         with trio.move_on_after(CLOSING):
             for run in tuple(session.runs):
                 await run.wait_ended()
@@ -260,18 +278,18 @@ class ACPAgent:
         session = self._session(prompt.session_id)
         if session.prompting:
             raise RequestFailed(INVALID_REQUEST, "a prompt of this session is not answered yet; wait, or cancel it")
-        session.prompting, cancels = True, session.cancels
-        self._prompts[request_id] = prompt.session_id
+        session.starting = True
         try:
+            for waiting in session.runs:
+                waiting.ask_again()
             started = await self._link.call(self._start(prompt))
             run = FollowedRun(self._must_desk(), prompt.session_id, started.run_id, request_id)
             session.runs.append(run)
-            if session.cancels != cancels:
-                await self._cancel(run)
-            await self._follow(session, run)
         finally:
-            session.prompting = False
-            self._prompts.pop(request_id, None)
+            session.starting = False
+        if self._prompts[request_id].cancelled:
+            await self._cancel(run)
+        await self._follow(session, run)
 
     def _start(self, prompt: PromptParams) -> Callable[[Client], Awaitable[StartedRun]]:
         key, thread, images = secrets.token_hex(16), prompt.session_id, prompt.images

@@ -88,6 +88,7 @@ class FollowedRun:
         self._resting = False
         self._ended = trio.Event()
         self._cancelled = False
+        self._asking: trio.Nursery | None = None
 
     def __repr__(self) -> str:
         return f"<FollowedRun {self.run_id}: {len(self._tickets)} open tickets>"
@@ -129,6 +130,7 @@ class FollowedRun:
         """Follow the run from where it is to its end; answer the prompt at the end, or before it with an error."""
         try:
             async with open_collapsing_nursery() as nursery:
+                self._asking = nursery
                 for ticket in tuple(self._tickets.values()):
                     nursery.start_soon(self._ask, ticket)
                 self._encoder.live()
@@ -137,7 +139,15 @@ class FollowedRun:
         except GreenroomError as error:
             await self._answer_with(RequestFailed(INTERNAL_ERROR, str(error), {"runId": self.run_id}))
         finally:
+            self._asking = None
             self._ended.set()
+
+    def ask_again(self) -> None:
+        """Ask again about the tickets whose questions the editor has dismissed: the person is there again."""
+        for ticket_id, opened in tuple(self._tickets.items()):
+            if opened.state == "dismissed" and self._asking is not None:
+                self._tickets[ticket_id] = again = _OpenTicket(opened.ticket)
+                self._asking.start_soon(self._ask, again)
 
     async def _follow(self, client: Client, nursery: trio.Nursery) -> None:
         async with client.follow(self.run_id, after=self._encoder.last) as events:

@@ -105,7 +105,10 @@ def nothing() -> None:
 
 @attrs.frozen(kw_only=True)
 class Response:
-    """A complete response. `sent`: called once, when it has been sent, or cannot be."""
+    """A complete response.
+
+    `content_type`: "" for one without a body. `sent`: called once, when it has been sent, or cannot be.
+    """
 
     status: int = 200
     body: bytes = b""

@@ -52,9 +52,14 @@ _STOPS: Final = "the server stops; try again after its restart"
 _VERSION: Final = (("sec-websocket-version", "13"),)
 """Headers of a refused handshake (RFC 6455 section 4.4)."""
 _SECURITY: Final = (("x-content-type-options", "nosniff"), ("referrer-policy", "no-referrer"))
+_TAKEN: Final = (
+    *("authorization", "content-type", "idempotency-key", "last-event-id"),
+    *("mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name"),
+)
+"""Headers that pages of accepted origins may send."""
 _PREFLIGHT: Final = (
     ("access-control-allow-methods", "GET, POST"),
-    ("access-control-allow-headers", "authorization, content-type, idempotency-key, last-event-id"),
+    ("access-control-allow-headers", ", ".join(_TAKEN)),
     ("access-control-max-age", "600"),
 )
 
@@ -304,7 +309,7 @@ class HttpConnection:
         fields = [*headers, *_SECURITY]
         if origin is not None:
             fields += [("access-control-allow-origin", origin), ("vary", "origin")]
-            fields += [("access-control-expose-headers", "x-vercel-ai-ui-message-stream, retry-after")]
+            fields += [("access-control-expose-headers", "x-vercel-ai-ui-message-stream, retry-after, mcp-session-id")]
         if close or self.gateway.closing:
             fields.append(("connection", "close"))
         elif self._kept and (seconds := _announced(self.gateway.limits.idle_seconds)):
@@ -316,7 +321,8 @@ class HttpConnection:
             raise PeerGone
         fields = list(response.headers)
         if response.status not in (204, 304):
-            fields += [("content-type", response.content_type), ("content-length", str(len(response.body)))]
+            fields += [("content-type", response.content_type)] if response.content_type else []
+            fields.append(("content-length", str(len(response.body))))
         close = close or self.http.their_state in (h11.ERROR, h11.SEND_BODY)
         parts = [self.http.send(self._response(response.status, fields, origin, close=close))]
         if response.body and self._method != "HEAD":

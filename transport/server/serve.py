@@ -123,6 +123,7 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
     _check(who)
     if on_abort not in get_args(OnAbort):
         raise unknown_value("on_abort", on_abort, get_args(OnAbort))
+    exposed = check_exposed(runtime.agents, mcp)
     known_agents = {*runtime.agents, *await runtime.store.agents()}
     offered = a2a_options(a2a, a2a_default, a2a_cards, known_agents)
     accepting = [trio.socket.from_stdlib_socket(given) for given in _listening(sockets)]
@@ -141,7 +142,7 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
         routes=routes_with(offered),
         on_abort=on_abort,
         a2a=offered,
-        mcp=check_exposed(runtime.agents, mcp),
+        mcp=exposed,
     )
     hall = Acceptor(gateway, accepting)
     address = Address(host=str(addresses[0][0]), port=addresses[0][1], token=made)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -13,14 +13,18 @@ from greenroom.actors.contract.plain import JSONObject
 from ...gateway.access import Principal
 from ...gateway.http import Streamed
 from .commands import decide, run_of, start
-from .messages import INVALID_PARAMS, RUN, McpFault, McpRequest, read_id
+from .messages import INVALID_PARAMS, RUN, McpFault, McpRequest, check_params, read_id
 from .results import failed, unfinished
-from .sessions import McpSession, opened_by
+from .sessions import McpCaller, opened_by
 from .stream import EVENT, STATE, CallStream, McpCall
+from .tasks import task_of
 from .tools import LONGEST_WAIT, RUN_RESULT, McpTool, agent_tools
 
 if TYPE_CHECKING:
     from ...gateway.gateway import Gateway
+
+QUICK: Final = 0.5
+"""Seconds for which a call of a client with tasks may take before the call is a task."""
 
 
 def tools_of(gateway: Gateway) -> dict[str, McpTool]:
@@ -28,7 +32,7 @@ def tools_of(gateway: Gateway) -> dict[str, McpTool]:
     return agent_tools(gateway.runtime.agents, gateway.mcp)
 
 
-async def tools_call(gateway: Gateway, who: Principal, session: McpSession, call: McpRequest) -> JSONObject | Streamed:
+async def tools_call(gateway: Gateway, who: Principal, caller: McpCaller, call: McpRequest) -> JSONObject | Streamed:
     """Call a tool; the run of an agent is durable when this returns.
 
     Raises:
@@ -40,23 +44,27 @@ async def tools_call(gateway: Gateway, who: Principal, session: McpSession, call
         raise McpFault(INVALID_PARAMS, f"arguments={arguments!r:.100} is not an object")
     tools = tools_of(gateway)
     if name == RUN_RESULT and tools:
-        return await _run_result(gateway, who, session, call, arguments)
+        return await _run_result(gateway, who, caller, call, arguments)
     tool = tools.get(name) if isinstance(name, str) else None
     if tool is None:
         raise McpFault(INVALID_PARAMS, f"no tool has the name {name!r:.100}; tools/list names those there are")
-    plan = _plan(session, call, _run_id(who, session, call), structured=tool.output_schema is not None)
+    if caller.modern:
+        check_params(caller.headers, tool.input_schema, arguments)
+    plan = _plan(caller, call, _run_id(who, caller, call), structured=tool.output_schema is not None)
+    if caller.capabilities.tasks:
+        plan = attrs.evolve(plan, kind="task", wait=QUICK)
     if "requestState" in call.params:
         run_id, dismissed = await _answers(gateway, who, tool, call.params)
-        return CallStream(gateway, who, attrs.evolve(plan, run_id=run_id, dismissed=dismissed)).response()
+        return _streamed(gateway, who, attrs.evolve(plan, run_id=run_id, dismissed=dismissed))
     try:
         text = tool.input_of(arguments)
     except ValueError as misfit:
         return failed(str(misfit))  # an answer that the model of the client reads, so that it can call again
     await start(gateway, who, tool, text, plan.run_id)
-    return CallStream(gateway, who, plan).response()
+    return _streamed(gateway, who, plan)
 
 
-def resumed(gateway: Gateway, who: Principal, session: McpSession, last: str) -> Streamed:
+def resumed(gateway: Gateway, who: Principal, caller: McpCaller, last: str) -> Streamed:
     """Return the rest of a call's stream, behind the event with this id.
 
     Raises:
@@ -66,39 +74,46 @@ def resumed(gateway: Gateway, who: Principal, session: McpSession, last: str) ->
     call = McpCall(
         request_id=request_id,
         run_id=run_id,
-        version=session.version,
-        capabilities=session.capabilities,
+        version=caller.version,
+        capabilities=caller.capabilities,
         token=token,
         kind=kind,
         wait=0.0 if kind == "result" else None,
         structured=structured,
         after=after,
     )
-    return CallStream(gateway, who, call, partial(_unfinished, run_id)).response()
+    return _streamed(gateway, who, call)
 
 
-def _plan(session: McpSession, call: McpRequest, run_id: str, **more: Any) -> McpCall:
+def _streamed(gateway: Gateway, who: Principal, call: McpCall) -> Streamed:
+    late = partial(task_of, gateway) if call.kind == "task" else _unfinished
+    return CallStream(gateway, who, call, partial(late, call.run_id)).response()
+
+
+def _plan(caller: McpCaller, call: McpRequest, run_id: str, **more: Any) -> McpCall:
     token = call.meta.get("progressToken")
     return McpCall(
         request_id=call.id,
         run_id=run_id,
-        version=session.version,
-        capabilities=session.capabilities,
+        version=caller.version,
+        capabilities=caller.capabilities,
         token=None if token is None else read_id("progressToken", token),
         **more,
     )
 
 
-def _run_id(who: Principal, session: McpSession, call: McpRequest) -> str:
-    """Return the id of the run that a call starts: the client's own, or the same for the same request of a session."""
-    run_id = call.meta.get(RUN)
-    if isinstance(run_id, str):
-        return run_id
-    if run_id is not None:
+def _run_id(who: Principal, caller: McpCaller, call: McpRequest) -> str:
+    """Return the id of the run that a call starts.
+
+    It is the same for the same request of an MCP session, so that a cancel finds the run. In the modern era the client
+    may name the run.
+    """
+    if not caller.modern:
+        return run_of(who, caller.name, call.id)
+    run_id = call.meta.get(RUN, f"run_{uuid.uuid4().hex[:16]}")
+    if not isinstance(run_id, str):
         raise McpFault(INVALID_PARAMS, f"_meta {RUN} = {run_id!r:.100} is not a run's id")
-    if session.modern:
-        return f"run_{uuid.uuid4().hex[:16]}"
-    return run_of(who, session.name, call.id)
+    return run_id
 
 
 async def _answers(gateway: Gateway, who: Principal, tool: McpTool, params: JSONObject) -> tuple[str, dict[str, str]]:
@@ -119,7 +134,7 @@ async def _answers(gateway: Gateway, who: Principal, tool: McpTool, params: JSON
 
 
 async def _run_result(
-    gateway: Gateway, who: Principal, session: McpSession, call: McpRequest, arguments: JSONObject
+    gateway: Gateway, who: Principal, caller: McpCaller, call: McpRequest, arguments: JSONObject
 ) -> JSONObject | Streamed:
     run_id, wait = arguments.get("run"), arguments.get("wait", 0)
     if not isinstance(wait, int | float) or isinstance(wait, bool) or not 0 <= wait <= LONGEST_WAIT:
@@ -127,8 +142,7 @@ async def _run_result(
     info = await gateway.runtime.reader.info(run_id) if isinstance(run_id, str) else None
     if info is None or info.by != who.name or not who.sees(info):
         return failed(f"no call of yours has started the run {run_id!r:.100}")
-    plan = _plan(session, call, info.run_id, kind="result", wait=float(wait))
-    return CallStream(gateway, who, plan, partial(_unfinished, info.run_id)).response()
+    return _streamed(gateway, who, _plan(caller, call, info.run_id, kind="result", wait=float(wait)))
 
 
 async def _unfinished(run_id: str) -> JSONObject:

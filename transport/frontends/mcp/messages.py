@@ -2,7 +2,7 @@
 
 | era | revisions | recognised by |
 |---|---|---|
-| modern | 2026-07-28 | the header MCP-Protocol-Version or Mcp-Method, or `_meta` of the request |
+| modern | 2026-07-28 | the header MCP-Protocol-Version, or `_meta` of the request |
 | handshake | 2025-11-25, 2025-06-18, 2025-03-26, 2024-11-05 | everything else |
 
 The modern era has no session: each request has its version and the client's capabilities in `_meta`, and headers that
@@ -170,7 +170,7 @@ def error(request_id: RequestId | None, fault: McpFault) -> JSONObject:
 
 def is_modern(headers: Mapping[str, str], message: McpMessage) -> bool:
     """Return True if a message is of the modern era."""
-    if headers.get("mcp-protocol-version") == MODERN or "mcp-method" in headers:
+    if headers.get("mcp-protocol-version") == MODERN:
         return True
     return isinstance(message, McpRequest) and f"{META}protocolVersion" in message.meta
 
@@ -214,7 +214,7 @@ def check_modern(headers: Mapping[str, str], call: McpRequest) -> McpCapabilitie
         raise McpFault(INVALID_PARAMS, f"params._meta must hold {names}", status=400)
     _check_header(headers, "MCP-Protocol-Version", version)
     if version != MODERN:
-        details = {"supported": [MODERN, *HANDSHAKE], "requested": version[:100]}
+        details = {"supported": [MODERN], "requested": version[:100]}
         text = f"the protocol version {version!r:.100} is not known here; use {MODERN}"
         raise McpFault(UNSUPPORTED_VERSION, text, status=400, data=details)
     _check_header(headers, "Mcp-Method", call.method)
@@ -230,6 +230,21 @@ NAMED: Final[Mapping[str, str]] = {
     "tasks/cancel": "taskId",
 }
 """Method -> the parameter that the header Mcp-Name repeats."""
+
+
+def check_params(headers: Mapping[str, str], schema: JSONObject, arguments: JSONObject) -> None:
+    """Check the headers that repeat arguments: those whose property in the tool's schema has `x-mcp-header`.
+
+    Raises:
+        McpFault: A header is missing, or differs from the argument.
+    """
+    properties = schema.get("properties")
+    for name, about in properties.items() if isinstance(properties, Mapping) else ():
+        suffix = about.get("x-mcp-header") if isinstance(about, Mapping) else None
+        if isinstance(suffix, str) and (name in arguments or f"mcp-param-{suffix.lower()}" in headers):
+            value = arguments.get(name)
+            text = value if isinstance(value, str) else _encode(value).decode()
+            _check_header(headers, f"Mcp-Param-{suffix}", text)
 
 
 def _check_header(headers: Mapping[str, str], name: str, value: object) -> None:

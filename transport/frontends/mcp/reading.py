@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 import greenroom as gr
 from greenroom.actors.contract.decisions import Ticket
+from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.outcomes import Completed, Waiting
 from greenroom.actors.contract.plain import JSONObject
@@ -18,6 +20,8 @@ from greenroom.actors.contract.stepwise import Steps
 from greenroom.actors.run.view import outcome_steps, shown_artifact, ticket_steps
 from greenroom.actors.services.stepping import in_steps
 
+from ...gateway.access import Principal
+from .messages import McpCapabilities
 from .results import EMBEDDED, ResultPart, result_of
 
 if TYPE_CHECKING:
@@ -35,6 +39,23 @@ async def open_tickets(gateway: Gateway, record: RunRecord) -> tuple[Ticket, ...
     decided = {decision.target for decision in decisions if decision is not None}
     tickets = await in_steps(ticket_steps(record, gateway.runtime.reader.redactor))
     return tuple(ticket for ticket in tickets if not decided & {ticket.ticket_id, ticket.call_id})
+
+
+def askable(who: Principal, capabilities: McpCapabilities, ticket: Ticket) -> bool:
+    """Return True if the client can show a form, and its principal may decide the ticket."""
+    reviews = not ticket.reviewers or who.name in ticket.reviewers
+    return capabilities.forms and reviews and who.may("decide")
+
+
+async def newest_at(gateway: Gateway, record: RunRecord) -> datetime:
+    """Return the time of the newest event of a run."""
+    return await time_of(gateway, record.info.run_id, record.row.last_sequence) or record.info.created_at
+
+
+async def time_of(gateway: Gateway, run_id: str, sequence: int) -> datetime | None:
+    """Return the time of an event; None if the log does not have the event."""
+    frames = await gateway.runtime.reader.events(run_id, after=max(0, sequence - 1), limit=1)
+    return decode_event(frames[0]).timestamp if frames else None
 
 
 async def ended_result(gateway: Gateway, run_id: str, *, structured: bool) -> JSONObject | None:

@@ -34,6 +34,7 @@ from .commands import cancel, decide, fault_of, run_of
 from .messages import (
     META,
     MODERN,
+    TASKS,
     UNKNOWN_METHOD,
     McpAnswer,
     McpFault,
@@ -46,8 +47,9 @@ from .messages import (
     read_message,
     response,
 )
-from .sessions import McpSession, modern_session, new_session, opened_by, read_session
+from .sessions import McpCaller, modern_session, new_session, opened_by, read_session
 from .stream import QUESTION
+from .tasks import tasks_cancel, tasks_get, tasks_update
 from .tools import tools_page
 
 if TYPE_CHECKING:
@@ -57,7 +59,6 @@ FRESH: Final = 60_000
 """Milliseconds for which a client may keep the list of tools."""
 LONGEST_REASON: Final = 1_000
 """Most characters of a client's reason for a cancel."""
-CAPABILITIES: Final[JSONObject] = {"tools": {}}
 
 _encode = msgspec.json.Encoder().encode
 
@@ -77,7 +78,7 @@ async def post_mcp(gateway: Gateway, request: Request) -> Response | Streamed:
     except (Refused, McpFault) as why:
         fault = fault_of(why) if isinstance(why, Refused) else why
         return _json(error(request_id, fault), status=fault.status)
-    return Response(status=202)
+    return Response(status=202, content_type="")
 
 
 async def resume_mcp(gateway: Gateway, request: Request) -> Response | Streamed:
@@ -94,10 +95,10 @@ async def resume_mcp(gateway: Gateway, request: Request) -> Response | Streamed:
 
 async def _reply(gateway: Gateway, request: Request, reply: McpAnswer) -> None:
     """Post the answer to a question as a decision."""
-    session = read_session(request)
+    caller = read_session(request)
     run_id, ticket_id, fingerprint = opened_by(request.who, QUESTION, reply.id, "id")
     answer = {"action": "cancel"} if reply.result is None else reply.result
-    lists = session.capabilities.lists
+    lists = caller.capabilities.lists
     why_not = await decide(gateway, request.who, run_id, (ticket_id, fingerprint), answer, lists=lists)
     gateway.questions.answered(run_id, ticket_id, why_not)
 
@@ -105,55 +106,55 @@ async def _reply(gateway: Gateway, request: Request, reply: McpAnswer) -> None:
 async def _notice(gateway: Gateway, request: Request, notice: McpNotification) -> None:
     if notice.method != "notifications/cancelled" or is_modern(request.headers, notice):
         return
-    session, reason = read_session(request), notice.params.get("reason")
-    run_id = run_of(request.who, session.name, read_id("requestId", notice.params.get("requestId")))
+    caller, reason = read_session(request), notice.params.get("reason")
+    run_id = run_of(request.who, caller.name, read_id("requestId", notice.params.get("requestId")))
     text = reason if isinstance(reason, str) and reason else "the client has cancelled its call"
     await cancel(gateway, request.who, run_id, shortened(text, LONGEST_REASON))
 
 
 async def _call(gateway: Gateway, request: Request, call: McpRequest) -> Response | Streamed:
     if is_modern(request.headers, call):
-        session, methods, status = modern_session(request, call), _MODERN, 404
+        caller, methods, status = modern_session(request, call), _MODERN, 404
     elif call.method == "initialize":
         version, name = new_session(request.who, call)
-        result = {"protocolVersion": version, "capabilities": CAPABILITIES, "serverInfo": _server_info()}
+        result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": _server_info()}
         return _json(response(call.id, result), headers=[("mcp-session-id", name)])
     else:
-        session, methods, status = read_session(request), _HANDSHAKE, 200
+        caller, methods, status = read_session(request), _HANDSHAKE, 200
     method = methods.get(call.method)
     if method is None:
         text = f"method {call.method!r:.100} is not known here; there are {', '.join(methods)}"
         raise McpFault(UNKNOWN_METHOD, text, status=status)
-    answer = await method(gateway, request.who, session, call)
+    answer = await method(gateway, request.who, caller, call)
     if isinstance(answer, Streamed):
         return answer
-    return _json(response(call.id, {"resultType": "complete", **answer} if session.modern else answer))
+    return _json(response(call.id, {"resultType": "complete", **answer} if caller.modern else answer))
 
 
 # --- methods ---------------------------------------------------------------------------------------------------------
 
-McpMethod = Callable[["Gateway", Principal, McpSession, McpRequest], Awaitable["JSONObject | Streamed"]]
+McpMethod = Callable[["Gateway", Principal, McpCaller, McpRequest], Awaitable["JSONObject | Streamed"]]
 
 
-async def _ping(_: Gateway, __: Principal, ___: McpSession, ____: McpRequest) -> JSONObject:
+async def _ping(_: Gateway, __: Principal, ___: McpCaller, ____: McpRequest) -> JSONObject:
     return {}
 
 
-async def _discover(_: Gateway, __: Principal, ___: McpSession, ____: McpRequest) -> JSONObject:
+async def _discover(_: Gateway, __: Principal, ___: McpCaller, ____: McpRequest) -> JSONObject:
     return {
         "supportedVersions": [MODERN],
-        "capabilities": CAPABILITIES,
+        "capabilities": {"tools": {}, "extensions": {TASKS: {}}},
         "ttlMs": FRESH,
         "cacheScope": "private",
         "_meta": {f"{META}serverInfo": _server_info()},
     }
 
 
-async def _tools_list(gateway: Gateway, who: Principal, session: McpSession, call: McpRequest) -> JSONObject:
+async def _tools_list(gateway: Gateway, who: Principal, caller: McpCaller, call: McpRequest) -> JSONObject:
     who.need("start")
     page, cursor = tools_page(tools_of(gateway), call.params.get("cursor"))
     more = {} if cursor is None else {"nextCursor": cursor}
-    kept = {"ttlMs": FRESH, "cacheScope": "private"} if session.modern else {}
+    kept = {"ttlMs": FRESH, "cacheScope": "private"} if caller.modern else {}
     return {"tools": page, **more, **kept}
 
 
@@ -170,6 +171,9 @@ _MODERN: Final[Mapping[str, McpMethod]] = {
     "server/discover": _discover,
     "tools/list": _tools_list,
     "tools/call": tools_call,
+    "tasks/get": tasks_get,
+    "tasks/update": tasks_update,
+    "tasks/cancel": tasks_cancel,
 }
 """Method -> function, of each era; `initialize` comes before there is a session."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
@@ -27,18 +28,20 @@ SESSION: Final = "mcp session"
 
 
 @attrs.frozen(kw_only=True)
-class McpSession:
+class McpCaller:
     """The client of a request.
 
     Attributes:
         version: The revision of the protocol.
         capabilities: What the client can do.
         name: The random part of the session's id; "" in the modern era.
+        headers: The headers of the request, in lower case.
     """
 
     version: str
     capabilities: McpCapabilities
     name: str = ""
+    headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
 
     @property
     def modern(self) -> bool:
@@ -46,13 +49,13 @@ class McpSession:
         return self.version == MODERN
 
 
-def modern_session(request: Request, call: McpRequest) -> McpSession:
+def modern_session(request: Request, call: McpRequest) -> McpCaller:
     """Return the client of a modern request.
 
     Raises:
         McpFault: Version, capabilities and headers are not as the protocol demands.
     """
-    return McpSession(version=MODERN, capabilities=check_modern(request.headers, call))
+    return McpCaller(version=MODERN, capabilities=check_modern(request.headers, call), headers=request.headers)
 
 
 def new_session(who: Principal, call: McpRequest) -> tuple[str, str]:
@@ -71,8 +74,8 @@ def new_session(who: Principal, call: McpRequest) -> tuple[str, str]:
     return version, seal(SESSION, [version, forms, secrets.token_hex(8)], who.token)
 
 
-def read_session(request: Request) -> McpSession:
-    """Return the session of a request of the handshake era.
+def read_session(request: Request) -> McpCaller:
+    """Return the client of a request of the handshake era.
 
     Raises:
         McpFault: The request has no session id (400), one that is void (404), or another version (400).
@@ -90,7 +93,7 @@ def read_session(request: Request) -> McpSession:
     if sent not in HANDSHAKE:
         text = f"MCP-Protocol-Version {sent!r:.60} is not known here; use one of {', '.join(HANDSHAKE)}"
         raise McpFault(INVALID_REQUEST, text, status=400)
-    return McpSession(
+    return McpCaller(
         version=version, capabilities=McpCapabilities(forms=forms, lists=version == HANDSHAKE[0]), name=name
     )
 

@@ -38,7 +38,7 @@ from . import encoder as mcp
 from .commands import cancel
 from .forms import form
 from .messages import HANDSHAKE, INTERNAL, MODERN, REFUSED, RUN, McpCapabilities, McpFault, RequestId
-from .reading import ended_result, open_tickets
+from .reading import askable, ended_result, open_tickets, time_of
 from .results import failed, waiting
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class CallStream:
         self._dismissed = dict(call.dismissed)
         self._begun = False
         self._until = trio.current_time() + call.wait if call.wait is not None else float("inf")
-        self._beat_at = trio.current_time() + BEAT
+        self._beat_at = self._next_beat()
         self._waiting = trio.CancelScope()
         self._follower: gr.Follower
 
@@ -166,7 +166,7 @@ class CallStream:
             return self._end(failed(str(error), self._call.run_id))
         except (gr.StoreError, gr.RuntimeClosed) as error:
             return self._broken(error)
-        self._beat_at = trio.current_time() + BEAT
+        self._beat_at = self._next_beat()
         return chunk
 
     async def _next(self) -> bytes:
@@ -190,13 +190,13 @@ class CallStream:
         return b"retry: %d\nid: %b\ndata: \n\n" % (RETRY, self._event_id())
 
     def _folded(self, events: gr.EventSlice) -> bytes:
-        messages = list[JSONObject]()
+        chunks = list[bytes]()
         for frame in events.frames:
             if event_type(frame) in mcp.READ:
-                self._state, more = mcp.step(self._state, decode_event(frame))
-                messages += more
+                self._state, messages = mcp.step(self._state, decode_event(frame))
+                chunks.append(self._framed(messages))
         self._state = mcp.passed(self._state, events.last)
-        return self._framed(messages)
+        return b"".join(chunks)
 
     # --- rows --------------------------------------------------------------------------------------------------------
 
@@ -217,21 +217,22 @@ class CallStream:
         questions = [ticket for ticket in tickets if self._may_ask(ticket)]
         if call.kind == "result":
             questions = []
-        elif at_rest and tickets and call.kind == "task":
-            return self._end(await self._late_answer())
         elif at_rest and tickets and not questions:
-            return self._end(waiting(call.run_id, tickets, self._dismissed.values()))
-        elif call.modern and questions and (at_rest or any(ticket.live for ticket in questions)):
+            return self._end(
+                await self._late_answer()
+                if call.kind == "task"
+                else waiting(call.run_id, tickets, self._dismissed.values())
+            )
+        elif call.modern and questions and at_rest:
             return self._end(self._input_required(questions))
         asked = () if call.modern else questions
         self._state, messages = mcp.ask(self._state, [self._question(ticket) for ticket in asked])
         return self._framed(messages)
 
     def _may_ask(self, ticket: Ticket) -> bool:
-        """Return True if the client's person can and may decide a ticket."""
-        reviews = not ticket.reviewers or self._who.name in ticket.reviewers
-        able = self._call.capabilities.forms and self._who.may("decide")
-        return reviews and able and ticket.ticket_id not in self._dismissed
+        """Return True if the client's person can and may decide a ticket, and has not dismissed the question."""
+        asks = askable(self._who, self._call.capabilities, ticket)
+        return asks and ticket.ticket_id not in self._dismissed
 
     def _question(self, ticket: Ticket) -> mcp.Elicitation:
         name = seal(QUESTION, [self._call.run_id, ticket.ticket_id, ticket.fingerprint], self._who.token)
@@ -264,19 +265,17 @@ class CallStream:
             return self._end(await self._late_answer())
         if trio.current_time() < self._beat_at:
             return b""
-        self._beat_at = trio.current_time() + BEAT
-        if self._state.token is None:
-            return b""
+        self._beat_at = self._next_beat()
         self._state, messages = mcp.beat(self._state, await self._silence())
         return self._framed(messages)
 
+    def _next_beat(self) -> float:
+        return float("inf") if self._call.token is None else trio.current_time() + BEAT
+
     async def _silence(self) -> float:
         """Return the seconds since the newest event, by the log, so that each process finds the same."""
-        reader, newest = self._gateway.runtime.reader, self._state.sequence
-        frames = await retry_until_available(reader.events, self._call.run_id, after=max(0, newest - 1), limit=1)
-        if not frames:
-            return 0.0
-        return (self._gateway.runtime.clock.now() - decode_event(frames[0]).timestamp).total_seconds()
+        newest = await retry_until_available(time_of, self._gateway, self._call.run_id, self._state.sequence)
+        return 0.0 if newest is None else (self._gateway.runtime.clock.now() - newest).total_seconds()
 
     def _answered(self, ticket_id: str, why_not: str | None) -> None:
         self._state = mcp.answered(self._state, ticket_id)
@@ -314,11 +313,11 @@ class CallStream:
         return self._framed(messages)
 
     def _framed(self, messages: Sequence[JSONObject]) -> bytes:
-        """Encode messages as server-sent events; the last one has the id, as with it the client has them all."""
-        frames = [b"data: %b\n\n" % _encode(message) for message in messages]
-        if frames and not self._call.modern:
-            frames[-1] = b"id: %b\n%b" % (self._event_id(), frames[-1])
-        return b"".join(frames)
+        """Encode messages as server-sent events, each with the id of the newest event behind which the call goes on."""
+        if not messages:
+            return b""
+        name = b"" if self._call.modern else b"id: %b\n" % self._event_id()
+        return b"".join([b"%bdata: %b\n\n" % (name, _encode(message)) for message in messages])
 
     def _event_id(self) -> bytes:
         call = self._call

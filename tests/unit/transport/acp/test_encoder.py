@@ -16,6 +16,8 @@ from ....support.acp_rules import Broken, RunAtEditor
 from ....support.ag_ui_lives import SPEC, Life, events_of, says, streams
 from ...engine.world import World, call
 
+pytestmark = pytest.mark.rule("ACP-14")
+
 lives = st.builds(
     Life,
     seed=st.integers(0, 2**32 - 1),
@@ -234,6 +236,7 @@ def ended(to: str, **payload: Any) -> Ended:
     return end
 
 
+@pytest.mark.rule("ACP-9")
 def test_a_budget_a_refusal_and_a_failure_have_their_ends():
     assert ended("completed", code="token_budget", termination="stopped").stop == "max_tokens"
     assert ended("completed", code="timeout", termination="stopped").stop == "end_turn"
