@@ -61,7 +61,7 @@ def answer(request: gr.ModelRequest) -> Any:
 async def main() -> None:
     """Serve until this process is ended."""
     agent = gr.Agent("work", model=FunctionModel(answer), tools=[ask, menu])
-    async with gr.open_runtime(agents=[agent]) as runtime:
+    async with gr.open_runtime(COUNT.with_suffix(".db"), agents=[agent]) as runtime:
         await serve(runtime, port=int(sys.argv[1]), token=TOKEN)
 
 

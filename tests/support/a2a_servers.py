@@ -47,9 +47,11 @@ class RemoteServer:
 
 
 @contextmanager
-def remote_server(kind: str, folder: Path, binding: str = "HTTP+JSON") -> Iterator[RemoteServer]:
-    """Run a server until the end of the block."""
-    port, count = free_port(), folder / f"count-{kind}"
+def remote_server(
+    kind: str, folder: Path, binding: str = "HTTP+JSON", port: int | None = None
+) -> Iterator[RemoteServer]:
+    """Run a server until the end of the block; Greenroom's keeps its runs in the folder."""
+    port, count = port or free_port(), folder / f"count-{kind}"
     arguments = [str(port), str(count), binding]
     if kind == "js":
         command = [need_program("node"), str(need_node_modules("a2a") / "js_server.mjs"), *arguments]
