@@ -35,9 +35,12 @@ class RemoteServer:
     count: Path
     process: "subprocess.Popen[bytes]"
 
-    def backend(self, **options: Any) -> gr.backends.A2A:
-        headers = {"Authorization": f"Bearer {TOKEN}"} if self.kind == "own" else {}
-        return gr.backends.A2A(self.url, headers=headers, **options)
+    def backend(self, agent: str = "work", **options: Any) -> gr.backends.A2A:
+        """The backend; of the agent that has data, "prices", only on Greenroom's."""
+        if self.kind != "own":
+            return gr.backends.A2A(self.url, **options)
+        url = self.url.removesuffix("work") + agent
+        return gr.backends.A2A(url, headers={"Authorization": f"Bearer {TOKEN}"}, **options)
 
     @property
     def executed(self) -> list[str]:
