@@ -22,7 +22,7 @@ from ..errors import ToolError
 from ..tools.context import ToolContext
 from .a2a_codec import UNSUPPORTED_OPERATION, A2AFault
 from .a2a_forms import answer_message, attachments_of, auth_question, input_question, prompt_message, unknown_question
-from .a2a_http import A2AConnection, Away, Unusable
+from .a2a_http import A2AConnection, Away, Unusable, at_length
 from .a2a_memo import Asked, Memo, answer_id, context_of
 from .a2a_talk import Patience, RemoteTalk
 from .a2a_task import RemoteTask
@@ -116,7 +116,8 @@ class RemoteCall:
 
     async def _prompt(self, prompt: str) -> A2AMessage:
         parts = new_parts(await self._ctx.messages(), self._name)
-        return prompt_message(self._ctx.idempotency_key, self._context, prompt, parts)
+        size, key = sum(part.size for part in parts), self._ctx.idempotency_key
+        return await at_length(size, prompt_message, key, self._context, prompt, parts)
 
     async def _still_asks(self) -> bool:
         """Return True if the other side still asks what people have answered."""
@@ -172,7 +173,8 @@ class RemoteCall:
         if self._task.task_id:
             await self._talk.patiently(self._see_whole)
         result = self._task.result()
-        attachments, notes = attachments_of(result.files)
+        size = sum(len(part.raw or "") for part in result.files)
+        attachments, notes = await at_length(size, attachments_of, result.files)
         for note in (notes := [*self._notes, *result.notes, *notes]):
             await self._narration.report(Notice(kind="notice", text=note))
         is_data = result.text.lstrip()[:1] in ("{", "[")  # a sentence behind it would make it invalid
