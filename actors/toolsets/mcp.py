@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
@@ -87,8 +87,8 @@ class Server(Toolset):
         headers: Headers of each request to the address, each a text or `gr.env(...)`. A redirect to another origin is
             not followed.
         include, exclude: Globs of the server's names of tools: what is offered, and what of that is not.
-        tools: Glob -> `Rule`; the first glob that fits counts. A tool without a rule has the effect "external", needs
-            approval, and is never sent twice.
+        tools: Glob -> `Rule` (the attribute `rules`); the first glob that fits counts. A tool without a rule has the
+            effect "external", needs approval, and is never sent twice.
         trust_hints: A tool without a rule is judged by the server's hints instead: readOnlyHint (a read, no approval)
             and idempotentHint (may be sent again).
         scope: "runtime": one connection for all runs of the runtime; "run": one for each run.
@@ -141,7 +141,7 @@ class Server(Toolset):
     @override
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Toolset | None]:
-        actor = ServerActor(self.name, self._connect, log=self.log, idle=self.idle, version=version("greenroom"))
+        actor = ServerActor(self.name, self._connect, log=self._log, idle=self.idle, version=_version())
         spec: ChildSpec[Message] = ChildSpec(
             id=self.name, start=actor.body, shutdown=SHUTDOWN, max_restarts=math.inf, within=WITHIN, backoff=BACKOFF
         )
@@ -161,12 +161,12 @@ class Server(Toolset):
                 environment=environment(self.pass_env, **variables),
             )
             connecting = connect_program(
-                command, heed_errors=_Lines(self.log).heed, report=partial(self.log, logging.WARNING)
+                command, heed_errors=_Lines(self._log).heed, report=partial(self._log, logging.WARNING)
             )
         async with connecting as connection:
             yield connection
 
-    def log(self, level: int, text: str) -> None:
+    def _log(self, level: int, text: str) -> None:
         """Write a line to the log, redacted as the runtime does."""
         if LOG.isEnabledFor(level):
             log_line(level, f"MCP server {self.name}: {text}")
@@ -254,8 +254,15 @@ class OpenServer(Toolset):
         try:
             return Tool.from_schema(body, schema=tool.schema, name=name, description=tool.description, **rule.options)
         except ToolDefinitionError as error:
-            self._server.log(logging.WARNING, f"its tool {tool.name!r:.200} is left out: {error}")
+            self._server._log(logging.WARNING, f"its tool {tool.name!r:.200} is left out: {error}")
             return None
+
+
+def _version() -> str:
+    try:
+        return version("greenroom")
+    except PackageNotFoundError:  # the sources are in the path, and nothing is installed
+        return "0"
 
 
 def _key(tool: ServerTool) -> bytes:

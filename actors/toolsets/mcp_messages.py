@@ -13,7 +13,7 @@ from greenroom.supervision import Reply
 from ..contract.plain import JSONObject
 from ..errors import GreenroomError, ToolError
 
-LAST_ANSWERS: Final = 1.0
+LAST_ANSWERS: Final = 3.0
 """Seconds for the calls to end whose answers have arrived before the connection broke."""
 MOST_STEPS: Final = 64
 """Reports of a call that wait for its body; more are dropped, for the newest ones count."""
