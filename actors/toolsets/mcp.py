@@ -52,8 +52,8 @@ SHUTDOWN: Final = 12.0
 """Seconds for a connection to close: a program may need 2 s, and then the signals of `ProgramProcess.stop`."""
 
 
-_PIECE: Final = 20
-"""Tools that are made in one thread, which no cancel ends."""
+_LARGE: Final = 4_096
+"""Bytes of a definition that is checked in a thread: each thousand takes about two milliseconds."""
 _MAKING: Final = trio.CapacityLimiter(2)
 
 Text = str | EnvironmentValue
@@ -232,19 +232,19 @@ class OpenServer(Toolset):
     async def _made_of(self, tools: Sequence[ServerTool]) -> tuple[Tool[..., object], ...]:
         """Return tools for those that the server lists. One that is listed as before is the same object as before."""
         tools_by_key: dict[bytes, Tool[..., object] | None] = {}
-        candidates = [tool for tool in tools if is_offered(tool.name, self._server.include, self._server.exclude)]
-        for start in range(0, len(candidates), _PIECE):
-            piece = {_key(tool): tool for tool in candidates[start : start + _PIECE]}
-            new = {key: tool for key, tool in piece.items() if key not in self._made}
-            if new:  # in a thread, because the check of a schema takes milliseconds
-                self._made |= await trio.to_thread.run_sync(self._tools_of, new, limiter=_MAKING)
-            tools_by_key |= {key: self._made[key] for key in piece}
-            await trio.lowlevel.checkpoint()
+        for tool in tools:
+            if is_offered(tool.name, self._server.include, self._server.exclude):
+                key = msgspec.json.encode([tool.name, tool.description, tool.schema, tool.output_schema, tool.hints])
+                if key not in self._made:
+                    self._made[key] = await self._new(tool, len(key))
+                tools_by_key[key] = self._made[key]
         self._made = tools_by_key
         return tuple(tool for tool in tools_by_key.values() if tool is not None)
 
-    def _tools_of(self, tools: Mapping[bytes, ServerTool]) -> dict[bytes, Tool[..., object] | None]:
-        return {key: self._tool(tool) for key, tool in tools.items()}
+    async def _new(self, tool: ServerTool, size: int) -> Tool[..., object] | None:
+        """Make a tool; in a thread if its schema is large, because the check of a schema takes long."""
+        await trio.lowlevel.checkpoint()
+        return self._tool(tool) if size < _LARGE else await trio.to_thread.run_sync(self._tool, tool, limiter=_MAKING)
 
     def _tool(self, tool: ServerTool) -> Tool[..., object] | None:
         """Return a tool for one of the server; None, and a line in the log, if its schema or its text is unusable."""
@@ -263,10 +263,6 @@ def _version() -> str:
         return version("greenroom")
     except PackageNotFoundError:  # the sources are in the path, and nothing is installed
         return "0"
-
-
-def _key(tool: ServerTool) -> bytes:
-    return msgspec.json.encode([tool.name, tool.description, tool.schema, tool.output_schema, tool.hints])
 
 
 async def _body(link: ServerLink, tool: ServerTool, safe: bool, ctx: ToolContext[Any], arguments: JSONObject) -> object:
