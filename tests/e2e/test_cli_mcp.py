@@ -40,6 +40,7 @@ def server(cli: Cli) -> Iterator[Server]:
     [
         (["--agent", "nobody", "--db", "served.db"], 2, "has no such agent; its agents are: support"),
         (["--agent", "suport", "--db", "served.db"], 2, "did you mean 'support'?"),
+        (["agents.py:painter", "--db", "served.db"], 2, "has the database open, and no agent 'painter' (but: support)"),
         (["--url", "{url}", "--token", "wrong-token-wrong-token"], 1, "does not take this token"),
         (["--url", "{url}"], 1, "does not take this token"),
         (["--url", "http://127.0.0.1:9"], 1, "no gateway answers at http://127.0.0.1:9"),
