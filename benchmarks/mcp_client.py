@@ -37,9 +37,9 @@ async def _block(call: Callable[[], Awaitable[object]], calls: int) -> float:
 async def _rounds(calls: int, rounds: int) -> dict[str, float]:
     server = gr.mcp.Server("echo", command=[sys.executable, *SERVER])
     own, ours = list[float](), list[float]()
-    async with Client(StdioServerParameters(command=sys.executable, args=SERVER)) as client, server.open() as opened:
+    async with Client(StdioServerParameters(command=sys.executable, args=SERVER)) as client, server.open() as source:
         await client.list_tools()
-        (tool,) = await (opened or server).tools(STEP)
+        (tool,) = await (source or server).tools(STEP)
         ctx = gr.ToolContext(run_id="r", call_id="c")
         for _ in range(rounds):
             own.append(await _block(lambda: client.call_tool("echo", {"text": "x"}), calls))

@@ -1,7 +1,6 @@
-"""A run that calls an MCP server whose process ends after each commit, or is cancelled at each step.
+"""Calls of an MCP server whose caller ends after each commit or is cancelled at each step; the server counts effects.
 
-The effects are counted by the server: one for each time that people let the call go on, and no more; a question of a
-modern server is asked once, however often its process ends. Afterwards no connection is open.
+No call takes effect twice but with consent, none hangs, and no connection is left open.
 """
 
 import logging
@@ -10,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
@@ -17,64 +17,76 @@ import greenroom as gr
 from greenroom.supervision import chaos
 from greenroom.testing import ScriptedModel, call, crash_points
 
-from ..support.mcp_in_memory import InMemory
+from ..support.mcp_memory import STATE, World, memory_server
 
 FULL = os.environ.get("GREENROOM_CHAOS") == "full"
 SEEDS = (1, 2, 3) if FULL else (1,)
 ROUNDS = 12
 """Times that a person looks after the run."""
-CALLS = [call("mcp__near__work", id="W"), call("mcp__near__ask", id="A")]
 
 pytestmark = pytest.mark.slow
 
 
-class World:
-    """What the server has done, what people were asked, and what came of the run."""
+@attrs.define(eq=False)
+class Life(World):
+    """A run that calls the server: once for an effect, once to look, and once with a question.
 
-    def __init__(self, era: str = "modern", replay: Any = "unsafe") -> None:
-        self.server, self.replay = InMemory(era), replay
-        self.asked: Counter[str] = Counter()
-        self.repeated = 0
-        self.outcome: Any = None
-        self.broken: list[str] = []
-        self.store, self.scope, self.finished = gr.MemoryStore(), trio.CancelScope(), False
+    Attributes:
+        reasons: ticket id -> its reason.
+        outcome: what came of the run.
+        broken: what a replay found.
+    """
+
+    reasons: dict[str, str] = attrs.field(factory=dict)
+    outcome: Any = None
+    broken: list[str] = attrs.field(factory=list)
+
+    @property
+    def asked(self) -> Counter[str]:
+        """How often people were asked, by reason."""
+        return Counter(self.reasons.values())
 
     @property
     def agent(self) -> gr.Agent[Any]:
-        rule = gr.mcp.Rule(needs_approval=False, replay=self.replay)
-        return gr.Agent("a", model=ScriptedModel([CALLS, "done"]), toolsets=[self.server.toolset(rule)])
+        safe = gr.mcp.Rule(needs_approval=False, replay="safe", effect="read")
+        server = memory_server(self, tools={"look": safe, "*": gr.mcp.Rule(needs_approval=False)})
+        steps = [[call("mcp__m__pay", id="P"), call("mcp__m__look", id="L")], call("mcp__m__ask", id="A"), "done"]
+        return gr.Agent("a", model=ScriptedModel(steps), toolsets=[server], execution="parallel_streaming")
 
 
-async def scenario(world: World, store: gr.Store) -> None:
-    async with gr.open_runtime(store, agents=[world.agent], passivate_after=5.0) as runtime:
+async def scenario(life: Life, store: gr.Store) -> None:
+    async with gr.open_runtime(store, agents=[life.agent], passivate_after=5.0) as runtime:
         run = await runtime.start("a", "Go.", run_id="r")
         with trio.fail_after(5_000):
+            life.outcome = await run.wait()
             for _ in range(ROUNDS):
-                world.outcome = await run.wait()
-                if not isinstance(world.outcome, gr.Waiting):
+                if not isinstance(life.outcome, gr.Waiting):
                     break
-                for ticket in world.outcome.tickets:
-                    decided = await run.decide(ticket.approve({"name": "Ada"} if ticket.response_schema else None))
-                    if decided.status == "accepted":
-                        world.asked[ticket.reason] += 1
+                for ticket in life.outcome.tickets:
+                    life.reasons[ticket.ticket_id] = ticket.reason
+                    result = {"name": "ada"} if ticket.reason == "user_input" else "seen"
+                    await run.decide(ticket.approve(result, by="ada"))
+                life.outcome = await run.wait()
         report = await runtime.replay("r")
-        world.broken = [] if report.equal else [f"replay: {report}"]
+        life.broken = [] if report.equal else [f"replay: {report}"]
 
 
-def check(world: World) -> Iterator[str]:
-    yield from world.broken
-    if not isinstance(world.outcome, gr.Completed):
-        yield f"the run came to {world.outcome}"
-    if world.server.open:
-        yield f"{world.server.open} connections are open"
-    executed = world.server.executed
-    if min(executed["work"], executed["ask"]) < 1:
-        yield f"a call has had no effect: {executed}"
-    allowed = 2 + (world.asked["outcome_unknown"] if world.replay == "unsafe" else 2)
-    if executed.total() > allowed:
-        yield f"{executed}, though people were asked {world.asked}"
-    if world.server.era == "modern" and world.asked["user_input"] > 1 + world.asked["outcome_unknown"]:
-        yield f"people were asked {world.asked}"
+def check(life: Life) -> Iterator[str]:
+    yield from life.broken
+    if not isinstance(life.outcome, gr.Completed):
+        yield f"the run came to {life.outcome}"
+    twice = [times for times in life.executed.values() if times > 1]
+    if len(twice) > 1:  # the look, which may be made again
+        yield f"calls took effect {sorted(life.executed.values())} times"
+    if len(life.executed) < 3 and not life.asked["outcome_unknown"]:
+        yield f"{len(life.executed)} calls took effect, and nobody was asked what came of the others"
+    answers = {"who": {"action": "accept", "content": {"name": "ada"}}}
+    if any(answered != (STATE, answers) for answered in life.answered):
+        yield f"the server got {life.answered}"
+    if life.era == "modern" and life.asked["user_input"] > 1 + life.asked["outcome_unknown"]:
+        yield f"people were asked {life.asked}"
+    if life.connections[0] != life.connections[1]:
+        yield f"of {life.connections[0]} connections {life.connections[1]} were closed"
 
 
 @pytest.fixture(autouse=True)
@@ -87,26 +99,37 @@ def quiet() -> Iterator[None]:
     logger.setLevel(level)
 
 
-@pytest.mark.parametrize("replay", ["unsafe", "safe"])
+@pytest.mark.rule("MC-6", "MC-8")
+@pytest.mark.parametrize("cuts", [0, 1])
 @pytest.mark.parametrize("era", ["modern", "handshake"])
-def test_a_process_that_calls_a_server_ends_after_each_commit_and_the_next_one_finishes_the_run(era, replay, seed):
-    report = crash_points(lambda: World(era, replay), scenario, check, seeds=SEEDS, sample=None if FULL else (6, seed))
+def test_a_process_with_calls_of_a_server_ends_after_each_commit_and_the_next_one_finishes(era, cuts, seed):
+    sample = None if FULL else (4, seed)
+    report = crash_points(lambda: Life(era=era, cuts=cuts), scenario, check, seeds=SEEDS, sample=sample)
     print(report)  # noqa: T201 - for the log of the CI
     report.require()
 
 
-async def two_processes(world: World) -> None:
-    with world.scope:
-        await scenario(world, world.store)
-        world.finished = True
-    if not world.finished:
-        await scenario(world, world.store)
+@attrs.define(eq=False)
+class CancelledLife(Life):
+    """A life whose first process is cancelled."""
+
+    store: gr.Store = attrs.field(factory=gr.MemoryStore)
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    has_finished: bool = False
 
 
+async def two_processes(life: CancelledLife) -> None:
+    with life.scope:
+        await scenario(life, life.store)
+        life.has_finished = True
+    if not life.has_finished:
+        await scenario(life, life.store)
+
+
+@pytest.mark.rule("MC-8")
 @pytest.mark.parametrize("era", ["modern", "handshake"])
-def test_a_process_that_calls_a_server_is_cancelled_at_each_step_and_the_next_one_finishes_the_run(era, seed):
-    report = chaos.sweep_cancel(
-        lambda: World(era), two_processes, check, seeds=SEEDS, sample=None if FULL else (12, seed)
-    )
+def test_a_process_with_calls_of_a_server_is_cancelled_at_each_step_and_the_next_one_finishes(era, seed):
+    sample = None if FULL else (6, seed)
+    report = chaos.sweep_cancel(lambda: CancelledLife(era=era), two_processes, check, seeds=SEEDS, sample=sample)
     print(report)  # noqa: T201 - for the log of the CI
     report.require()

@@ -8,7 +8,7 @@ import pytest
 
 from greenroom.transport.client import Client
 
-from .mcp_clients import APPROVED, CLIENTS, MODERN, ClientProgram, Service, client
+from .mcp_clients import APPROVED, CLIENTS, ClientProgram, Service, client
 from .serving_kit import Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.judge, pytest.mark.no_cover]
@@ -61,6 +61,7 @@ def test_a_client_lists_calls_is_asked_and_cancels(way: tuple[str, str], service
     """One conversation: tools, results of all kinds, questions of all ends, a cancel."""
     name, road = way
     with client(name, target(service, road)) as driven:
+        assert driven.version == ("2026-07-28" if name in ("client 2.x", "python auto") else "2025-11-25")
         driven.does("list")
         names = [tool["name"] for tool in driven.gets("tools")]
         assert names == ["run_result", "colour", "echo", "guarded", "order", "pay", "picture", "work"]
@@ -161,7 +162,3 @@ def test_a_client_that_cannot_ask_says_where_the_decision_is_made(name: str, ser
         assert result["isError"]
         assert "waits for a decision" in texts(result)
         service.server.asks(lambda console: console.cancel(run_of(result)))
-
-
-def test_the_clients_speak_both_eras() -> None:
-    assert set(CLIENTS) > MODERN

@@ -1,9 +1,13 @@
 """The MCP client before its judges: the conformance suite, and other people's servers."""
 
 import json
+import os
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from subprocess import STDOUT
+from subprocess import DEVNULL, STDOUT
 from typing import Any
 
 import pytest
@@ -13,6 +17,8 @@ import greenroom as gr
 from greenroom.testing import FunctionModel, call
 
 from ..support.judges import need_node_modules, need_program
+from ..support.ports import free_port
+from ..support.wait_for_port import wait_for_port
 
 SCENARIOS = (
     *("initialize", "tools_call", "elicitation-sep1034-client-defaults", "sse-retry", "request-metadata"),
@@ -107,6 +113,36 @@ async def test_the_tools_of_server_everything_do_what_they_say(monkeypatch):
     assert "PATH" in texts["get-env"]
     assert progress[-1]["fraction"] == 1.0
     assert "demo://resource" in texts["get-resource-links"]
+
+
+@contextmanager
+def serving() -> Iterator[str]:
+    """server-everything on a port; the address."""
+    program = need_node_modules("mcp-servers") / "node_modules/@modelcontextprotocol/server-everything/dist/index.js"
+    port = free_port()
+    command, environment = [need_program("node"), str(program), "streamableHttp"], {**os.environ, "PORT": str(port)}
+    with subprocess.Popen(command, env=environment, stdout=DEVNULL, stderr=DEVNULL) as process:
+        try:
+            wait_for_port(port)
+            yield f"http://127.0.0.1:{port}/mcp"
+        finally:
+            process.kill()
+
+
+@pytest.mark.rule("MC-1", "MC-7")
+async def test_server_everything_is_reached_at_an_address():
+    seen: list[Any] = []
+    planned = [("echo", {"message": "hello"}), ("trigger-elicitation-request", {})]
+    with serving() as url, trio.fail_after(60):
+        toolset = gr.mcp.Server("everything", url=url, tools={"*": READS})
+        async with gr.open_runtime(agents=[agent(toolset, *planned, seen=seen)]) as runtime:
+            run = await runtime.start("a", "go")
+            (ticket,) = (await run.wait()).tickets
+            await run.decide(ticket.deny())
+            assert (await run.result()).output == "done"
+    echo, form = (results(seen)[name].content for name, _ in planned)
+    assert echo == "Echo: hello"
+    assert "User declined" in form
 
 
 @pytest.mark.rule("MC-3", "MC-7")

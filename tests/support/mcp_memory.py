@@ -12,10 +12,11 @@ from mcp import types
 from mcp.shared.message import SessionMessage
 
 import greenroom as gr
-from greenroom.actors.toolsets.mcp_actor import ServerConnection
+from greenroom.actors.toolsets.mcp_messages import ServerConnection
 
 MODERN, HANDSHAKE = "2026-07-28", "2025-11-25"
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+STATE = "state-1"
 QUESTION = {"mode": "form", "message": "Who are you?", "requestedSchema": FORM}
 
 
@@ -29,6 +30,7 @@ class World:
         cuts: how many connections break after the effect of a call and before its answer.
         executed: idempotency key -> how often a call of it took effect.
         cancelled: how many calls were cancelled.
+        answered: the state and the responses of each call that brought the answer of people (modern).
         connections: how many were opened, and closed.
     """
 
@@ -37,6 +39,7 @@ class World:
     cuts: int = 0
     executed: Counter[str] = attrs.field(factory=Counter)
     cancelled: int = 0
+    answered: list[Any] = attrs.field(factory=list)
     connections: list[int] = attrs.field(factory=lambda: [0, 0])
 
 
@@ -100,8 +103,11 @@ class Conversation:
         """Ask, and return whether the answer is there."""
         if self.world.era == "modern" and "inputResponses" not in params:
             requests = {"who": {"method": "elicitation/create", "params": QUESTION}}
-            await self.say(id=number, result={"resultType": "input_required", "inputRequests": requests})
+            result = {"resultType": "input_required", "inputRequests": requests, "requestState": STATE}
+            await self.say(id=number, result=result)
             return False
+        if self.world.era == "modern":
+            self.world.answered.append((params.get("requestState"), params["inputResponses"]))
         if self.world.era == "handshake":
             answer = self.answers[f"q{number}"] = trio.Event()
             await self.say(id=f"q{number}", method="elicitation/create", params=QUESTION)
