@@ -211,9 +211,13 @@ async def editing(
         where=lambda run: f"See {run}.",
         servers=servers or BridgedServers(lambda: False, EditorServers()),
     )
+
+    async def speak() -> None:
+        await served.serve(lines)
+
     async with trio.open_nursery() as nursery:
         await nursery.start(link.stay_connected, gateways)
-        nursery.start_soon(served.serve, lines)
+        nursery.start_soon(speak)
         if capabilities is not None:
             await editor.initialize(capabilities)
         yield editor

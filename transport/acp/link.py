@@ -98,7 +98,11 @@ class GatewayLink:
         Raises:
             ConnectError: The first gateway does not answer, or refuses.
         """
-        await self._stay(await gateways.address(), gateways, patient=False, connected=task_status.started)
+
+        def connected() -> None:
+            task_status.started()
+
+        await self._stay(await gateways.address(), gateways, patient=False, connected=connected)
         while True:
             address = await gateways.address()
             try:
