@@ -128,5 +128,6 @@ class GatewayLink:
 
 
 def _watch(lost: trio.Event, state: ConnectionState) -> None:
-    if not state.connected and state.attempt >= ATTEMPTS:
+    refused = state.attempt == 0  # for good: the client makes no further attempt
+    if not state.connected and (refused or state.attempt >= ATTEMPTS):
         lost.set()
