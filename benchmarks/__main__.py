@@ -27,6 +27,7 @@ NAMES = (
     "permission",
     "dialects",
     "workspaces",
+    "mcp_client",
     "kernel",
     "gateway_fanout",
     "gateway_stalled",

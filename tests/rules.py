@@ -33,7 +33,10 @@ PAGES = {
     "AR": "artifacts",
     "HA": "handoffs",
     "TS": "toolsets",
+    "MS": "mcp-server",
     "MC": "mcp-client",
+    "ACP": "acp",
+    "AB": "remote-agents",
 }
 """The letters before the hyphen of an id, and the page whose rules have them."""
 ID = re.compile(r"\[([A-Z]+-\d+)\]")

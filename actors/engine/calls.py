@@ -83,12 +83,14 @@ def _advance(builder: StepBuilder) -> bool:
 def derive_stage(calls: StepCalls) -> Stage:
     """Return the stage, by precedence: an executing applying body, another moving call, a suspended call.
 
-    A call whose body waits for a decision about a nested call does not move.
+    A call whose body waits for a decision about a nested call does not move, and neither does an allowed call that
+    such a body holds back.
     """
     waits = waiting_parents(calls) if calls.nested else 0
     if calls.applying and calls.marked(_BODY) & calls.applying & ~waits:
         return Stage.APPLYING
     if not calls.present & _SUSPENDED:
         return _RUNNING
-    moving = calls.marked(_MOVING) & ~waits or calls.marked(_BY_FACTS) & calls.marked(BEGUN | RESUMED)
+    resting = calls.marked(_ALLOWED) if waits else 0  # what could start has started
+    moving = calls.marked(_MOVING) & ~waits or calls.marked(_BY_FACTS) & ~resting & calls.marked(BEGUN | RESUMED)
     return _RUNNING if moving else NEEDS_APPROVAL

@@ -6,6 +6,7 @@ from greenroom.supervision.public import publish
 
 from ..services.clock import Clock as Clock
 from .auto import AutoModel as AutoModel
+from .backend_kit import check_backend as check_backend
 from .clocks import FakeWall as FakeWall
 from .crash_points import crash_points as crash_points
 from .fault_server import FaultReply as FaultReply
@@ -49,6 +50,7 @@ __all__ = [
     "Step",
     "UnsupportedSchema",
     "call",
+    "check_backend",
     "check_toolset",
     "crash_points",
     "delay",

@@ -40,9 +40,10 @@ from ..plugins.contexts import PhaseContext
 from ..tools.context import ToolContext
 from ..tools.definition import Tool
 from ..tools.toolset import Toolset
-from .mcp_actor import BACKOFF, WITHIN, ListTools, Message, ServerActor, ServerConnection, ServerTool, ToolListing
+from .mcp_actor import BACKOFF, WITHIN, ServerActor
 from .mcp_call import ServerLink, work
 from .mcp_http import connect_address
+from .mcp_messages import ListTools, Message, ServerConnection, ServerTool, ToolListing
 from .mcp_rules import Rule, Rules, is_offered, shown_name
 from .mcp_sdk import LINE_SHOWN, LOG, log_line
 from .mcp_stdio import connect_program
@@ -52,7 +53,8 @@ SHUTDOWN: Final = 12.0
 
 
 _PIECE: Final = 20
-"""Tools that are made without a checkpoint."""
+"""Tools that are made in one thread, which no cancel ends."""
+_MAKING: Final = trio.CapacityLimiter(2)
 
 Text = str | EnvironmentValue
 
@@ -229,15 +231,20 @@ class OpenServer(Toolset):
 
     async def _made_of(self, tools: Sequence[ServerTool]) -> tuple[Tool[..., object], ...]:
         """Return tools for those that the server lists. One that is listed as before is the same object as before."""
-        made: dict[bytes, Tool[..., object] | None] = {}
-        for number, tool in enumerate(tools):
-            if is_offered(tool.name, self._server.include, self._server.exclude):
-                key = msgspec.json.encode([tool.name, tool.description, tool.schema, tool.output_schema, tool.hints])
-                made[key] = self._made[key] if key in self._made else self._tool(tool)
-            if number % _PIECE == _PIECE - 1:
-                await trio.lowlevel.checkpoint()
-        self._made = made
-        return tuple(tool for tool in made.values() if tool is not None)
+        tools_by_key: dict[bytes, Tool[..., object] | None] = {}
+        candidates = [tool for tool in tools if is_offered(tool.name, self._server.include, self._server.exclude)]
+        for start in range(0, len(candidates), _PIECE):
+            piece = {_key(tool): tool for tool in candidates[start : start + _PIECE]}
+            new = {key: tool for key, tool in piece.items() if key not in self._made}
+            if new:  # in a thread, because the check of a schema takes milliseconds
+                self._made |= await trio.to_thread.run_sync(self._tools_of, new, limiter=_MAKING)
+            tools_by_key |= {key: self._made[key] for key in piece}
+            await trio.lowlevel.checkpoint()
+        self._made = tools_by_key
+        return tuple(tool for tool in tools_by_key.values() if tool is not None)
+
+    def _tools_of(self, tools: Mapping[bytes, ServerTool]) -> dict[bytes, Tool[..., object] | None]:
+        return {key: self._tool(tool) for key, tool in tools.items()}
 
     def _tool(self, tool: ServerTool) -> Tool[..., object] | None:
         """Return a tool for one of the server; None, and a line in the log, if its schema or its text is unusable."""
@@ -249,6 +256,10 @@ class OpenServer(Toolset):
         except ToolDefinitionError as error:
             self._server.log(logging.WARNING, f"its tool {tool.name!r:.200} is left out: {error}")
             return None
+
+
+def _key(tool: ServerTool) -> bytes:
+    return msgspec.json.encode([tool.name, tool.description, tool.schema, tool.output_schema, tool.hints])
 
 
 async def _body(link: ServerLink, tool: ServerTool, safe: bool, ctx: ToolContext[Any], arguments: JSONObject) -> object:

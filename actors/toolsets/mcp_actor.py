@@ -19,19 +19,36 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
 
-import attrs
 import trio
 
-from greenroom.supervision import ActorContext, Backoff, Mailbox, Raised, Reply, acapture, leaves
+from greenroom.supervision import ActorContext, Backoff, Mailbox, Raised, acapture, leaves
 
 from ...supervision.nursery import open_collapsing_nursery
 from ..contract.codec import MESSAGE_LIMIT, failure_text, shortened
-from ..contract.plain import JSONObject
-from ..errors import GreenroomError, ToolError, UsageError
+from ..errors import ToolError, UsageError
+from .mcp_limits import limited
+from .mcp_messages import (
+    LAST_ANSWERS,
+    NOT_SENT,
+    SESSION_GONE,
+    CallCut,
+    CallRefused,
+    CallStep,
+    CallTool,
+    Elicited,
+    ListTools,
+    Message,
+    Progressed,
+    ServerAnswer,
+    ServerConnection,
+    ServerTool,
+    ServerUnavailable,
+    ToolListing,
+)
 from .mcp_sdk import LOG, Client, MCPError, TypeAdapter, ValidationError, types
 
-CONNECTING: Final = 25.0
-"""Seconds to connect; a step waits 30 s for a toolset."""
+ANSWERING: Final = 25.0
+"""Seconds to connect, and to list all tools; a step waits 30 s for a toolset."""
 MOST_PAGES: Final = 100
 MOST_TOOLS: Final = 2_000
 """Tools of a server; a step offers no more."""
@@ -45,226 +62,15 @@ PATIENCE: Final = 2.0
 """Seconds of a pause before a restart for which messages wait; in a longer one they are refused."""
 REMEMBERED: Final = 16
 """Restarts that are counted; the pause is the longest one before that."""
-LAST_ANSWERS: Final = 1.0
-"""Seconds for the calls to end whose answers have arrived before the connection broke."""
-MOST_STEPS: Final = 64
-"""Reports of a call that wait for its body; more are dropped, for the newest ones count."""
 
-NOT_SENT: Final = -39_001
-"""Our own code of an error: the transport could not send the request."""
-SESSION_GONE: Final = -39_002
-"""Our own code of an error: the server has refused the request because it knows the session no more."""
 INVALID: Final = "schema_validation_failed"
+_CLOSED: Final = ("Connection closed", "SSE stream ", "the connection was lost")
+"""How the SDK and the transport say that a connection was lost; servers use the same code for errors of their own."""
 
 _ANSWER: Final[TypeAdapter[types.CallToolResult | types.InputRequiredResult]] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
 )
 _running: ContextVar[CallTool | None] = ContextVar("the call for which a request is sent", default=None)
-
-
-class ServerUnavailable(ToolError):
-    """The server is not there; nothing was sent."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text, run_code="runtime_unavailable")
-
-
-class CallCut(GreenroomError):
-    """The connection was lost after a call was sent: whether it took effect is unknown."""
-
-
-class CallRefused(ToolError):
-    """The server has answered a call with an error of the protocol."""
-
-
-@attrs.frozen(kw_only=True)
-class ServerTool:
-    """A tool as its server lists it.
-
-    Attributes:
-        name: The server's name of the tool.
-        description: Its description, or its title.
-        schema: JSON Schema of the arguments.
-        output_schema: JSON Schema of the structured content; None: the server gives none.
-        hints: The annotations.
-    """
-
-    name: str
-    description: str
-    schema: JSONObject
-    output_schema: JSONObject | None
-    hints: JSONObject
-
-
-@attrs.frozen(kw_only=True)
-class ToolListing:
-    """The tools of a server.
-
-    Attributes:
-        tools: In the server's order.
-        until: trio's time from which on the server is asked again.
-    """
-
-    tools: tuple[ServerTool, ...]
-    until: float
-
-
-@attrs.frozen(kw_only=True)
-class Progressed:
-    """A report about a call.
-
-    Attributes:
-        fraction: The part that is done, 0.0 to 1.0; 0.0 if the server names no total.
-        text: A few words.
-    """
-
-    fraction: float
-    text: str
-
-
-@attrs.define(eq=False, repr=False, kw_only=True)
-class Elicited:
-    """A question of the server in the middle of a call, in the handshake era.
-
-    The body answers with `reply.send({"action": "accept" | "decline" | "cancel", "content": {...}})`. `scope` is
-    cancelled when the server does not wait any more, or the call ends.
-
-    Attributes:
-        params: The parameters of `elicitation/create`, as they stand in JSON.
-    """
-
-    params: JSONObject
-    reply: Reply[JSONObject] = attrs.field(factory=Reply)
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-
-    def __repr__(self) -> str:
-        return f"<Elicited, {self.reply!r}>"
-
-
-CallStep: TypeAlias = Progressed | Elicited
-"""What happens in the middle of a call."""
-
-
-@attrs.frozen(kw_only=True)
-class ServerAnswer:
-    """The answer of a server, as it stands in JSON.
-
-    Attributes:
-        result: A `CallToolResult`; or, in the modern era, one with resultType "input_required", inputRequests and
-            requestState: the call is repeated with `input_responses` and `request_state`.
-    """
-
-    result: JSONObject
-
-    @property
-    def asks(self) -> bool:
-        """Whether the server needs input before the call can end."""
-        return self.result.get("resultType") == "input_required"
-
-
-@attrs.frozen(kw_only=True)
-class CallArguments:
-    """What is sent for a call.
-
-    Attributes:
-        tool: The server's name of the tool.
-        arguments: The arguments.
-        meta: `_meta` of the request.
-        input_responses: Answers to the inputRequests of the call before, by their keys.
-        request_state: The requestState of the call before.
-    """
-
-    tool: str
-    arguments: JSONObject
-    meta: JSONObject
-    input_responses: JSONObject | None = None
-    request_state: str | None = None
-
-
-@attrs.define(eq=False, repr=False, kw_only=True)
-class ListTools:
-    """Asks for the tools."""
-
-    reply: Reply[ToolListing]
-
-    def __repr__(self) -> str:
-        return "<ListTools>"
-
-    def fail(self, error: Exception) -> None:
-        """Fail, nothing having been sent."""
-        self.reply.fail(error)
-
-
-@attrs.define(eq=False, repr=False, kw_only=True)
-class CallTool:
-    """Asks for a call of a tool.
-
-    Attributes:
-        reply: The answer.
-        call: What to send.
-        run_id: The run of the call.
-        steps: Takes what happens meanwhile.
-        scope: Cancelled by the asker.
-        sent: Whether the server may have read the call.
-        questions: Open questions of the server; it waits for people then, and may be silent.
-        silence, idle: The scope that ends when nothing was said about the call for `idle` seconds.
-    """
-
-    reply: Reply[ServerAnswer]
-    call: CallArguments
-    run_id: str
-    steps: trio.MemorySendChannel[CallStep]
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    sent: bool = False
-    questions: int = 0
-    silence: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    idle: float = math.inf
-
-    def __repr__(self) -> str:
-        return f"<CallTool {self.call.tool!r} for run {self.run_id}>"
-
-    def heard(self) -> None:
-        """Note that the server has said something about the call."""
-        self.silence.deadline = math.inf if self.questions else trio.current_time() + self.idle
-
-    def fail(self, error: Exception) -> None:
-        """Fail: as cut if the server may have read the call."""
-        self.reply.fail(CallCut(str(error)) if self.sent else error)
-
-
-Message: TypeAlias = ListTools | CallTool
-
-
-@attrs.define(eq=False, repr=False, kw_only=True)
-class ServerConnection:
-    """A connection to a server, as a transport opens it.
-
-    Attributes:
-        streams: What the SDK's client enters.
-        gone: Set when the connection is lost; never, of a server without one connection.
-        is_one: There is one connection, which ends with the program; else each request has its own.
-        why: Why it was lost.
-    """
-
-    streams: Any
-    gone: trio.Event = attrs.field(factory=trio.Event)
-    is_one: bool = False
-    why: str = "the connection was lost"
-
-    def lose(self, why: str) -> None:
-        """Note that the connection is lost."""
-        if not self.gone.is_set():
-            self.why = why
-            self.gone.set()
-
-    async def end(self) -> str:
-        """Return why the connection is lost: the end of a program says more than that of its pipe, and comes later."""
-        with trio.move_on_after(LAST_ANSWERS):
-            await self.gone.wait()
-        return self.why
-
-    def __repr__(self) -> str:
-        return f"<ServerConnection{' lost' if self.gone.is_set() else ''}>"
 
 
 Connect: TypeAlias = Callable[[], Any]
@@ -290,6 +96,7 @@ class ServerActor:
     ) -> None:
         self._server, self._connect, self._log, self._idle, self._version = server, connect, log, idle, version
         self._calls: dict[CallTool, None] = {}
+        self._lists: dict[ListTools, None] = {}
         self._answered = trio.Event()
         self._down: str | None = None
         self._connection: ServerConnection | None = None
@@ -316,7 +123,7 @@ class ServerActor:
 
     async def body(self, ctx: ActorContext[Message]) -> None:
         """Run one incarnation."""
-        self._down, self._has_connected = None, False
+        self._down, self._connection, self._has_connected = None, None, False
         outcome = await acapture(self._live, ctx.mailbox)
         why = self._why(outcome.error) if isinstance(outcome, Raised) else "it was stopped"
         self._down = why
@@ -349,11 +156,15 @@ class ServerActor:
                             self._take(message)
                             nursery.start_soon(self._call, client, connection, message)
                         else:
-                            nursery.start_soon(self._list, client, message)
+                            self._lists[message] = None
+                            nursery.start_soon(self._list, client, connection, message)
         finally:
-            for call in self._calls:
-                call.fail(self.unavailable("the connection was lost"))
+            why = "the connection was lost" if self._connection is None else self._connection.why
+            open_messages: tuple[Message, ...] = (*self._calls, *self._lists)
+            for message in open_messages:
+                message.fail(self.unavailable(why))
             self._calls.clear()
+            self._lists.clear()
 
     def _take(self, call: CallTool) -> None:
         if not self._calls:
@@ -364,7 +175,7 @@ class ServerActor:
     async def _connected(self) -> AsyncIterator[tuple[Client, ServerConnection]]:
         async with self._connect() as connection:
             client = Client(
-                connection.streams,
+                limited(connection.streams),
                 cache=None,
                 client_info=types.Implementation(name="greenroom", version=self._version),
                 elicitation_callback=self._elicited,
@@ -373,13 +184,13 @@ class ServerActor:
                 log_level="debug" if LOG.isEnabledFor(logging.DEBUG) else None,
             )
             self._connection = connection
-            with trio.CancelScope(deadline=trio.current_time() + CONNECTING) as limit:
+            with trio.CancelScope(deadline=trio.current_time() + ANSWERING) as limit:
                 async with client:
                     limit.deadline = math.inf
                     self._has_connected = True
                     yield client, connection
             if limit.cancelled_caught:
-                raise TimeoutError(f"it did not answer within {CONNECTING:g} s")
+                raise TimeoutError(f"it did not answer within {ANSWERING:g} s")
 
     async def _watch(self, connection: ServerConnection) -> None:
         """End the incarnation when the connection is lost; answers that have arrived come to their bodies first."""
@@ -391,24 +202,29 @@ class ServerActor:
 
     # --- lists -------------------------------------------------------------------------------------------------------
 
-    async def _list(self, client: Client, message: ListTools) -> None:
-        outcome = await acapture(self._listing, client)
-        if isinstance(outcome, Raised):
-            message.fail(self.unavailable(text_of_failure(outcome.error)))
-        else:
-            message.reply.send(outcome.value)
+    async def _list(self, client: Client, connection: ServerConnection, message: ListTools) -> None:
+        with trio.move_on_after(ANSWERING):
+            outcome = await acapture(self._listing, client)
+            if not isinstance(outcome, Raised):
+                message.reply.send(outcome.value)
+            elif connection.is_one and any(map(_is_closed, leaves(outcome.error))):
+                message.fail(self.unavailable(await connection.end()))
+            else:
+                message.fail(self.unavailable(text_of_failure(outcome.error)))
+        message.fail(self.unavailable(f"it did not list its tools within {ANSWERING:g} s"))
+        del self._lists[message]
 
     async def _listing(self, client: Client) -> ToolListing:
         tools: list[ServerTool] = []
-        kept, cursor = KEPT_LONGEST, None
+        seconds, cursor = KEPT_LONGEST, None
         for _ in range(MOST_PAGES):
             page = await client.session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
             tools += map(_tool, page.tools)
-            kept = min(kept, page.ttl_ms / 1000 if client.session.initialize_result is None else KEPT)
+            seconds = min(seconds, page.ttl_ms / 1000 if client.session.initialize_result is None else KEPT)
             cursor = page.next_cursor
             if cursor is None or len(tools) > MOST_TOOLS:
                 break
-        return ToolListing(tools=tuple(tools), until=trio.current_time() + kept)
+        return ToolListing(tools=tuple(tools), until=trio.current_time() + seconds)
 
     async def _noted(self, message: object) -> None:
         if isinstance(message, types.ToolListChangedNotification):
@@ -448,15 +264,15 @@ class ServerActor:
         raise ToolError(f"MCP server {self._server!r} said nothing for {self._idle:g} s.", run_code="run_timeout")
 
     async def _send(self, client: Client, call: CallTool) -> ServerAnswer:
-        sent = call.call
+        parameters = call.call
         request = types.CallToolRequest(
             params=types.CallToolRequestParams.model_validate(
                 {
-                    "name": sent.tool,
-                    "arguments": sent.arguments,
-                    "inputResponses": sent.input_responses,
-                    "requestState": sent.request_state,
-                    "_meta": sent.meta,
+                    "name": parameters.tool,
+                    "arguments": parameters.arguments,
+                    "inputResponses": parameters.input_responses,
+                    "requestState": parameters.request_state,
+                    "_meta": parameters.meta,
                 }
             )
         )
@@ -526,7 +342,9 @@ def _offer(steps: trio.MemorySendChannel[CallStep], step: CallStep) -> bool:
 
 
 def _is_closed(error: BaseException) -> bool:
-    return isinstance(error, ConnectionError) or (isinstance(error, MCPError) and error.code == types.CONNECTION_CLOSED)
+    if isinstance(error, MCPError) and error.code == types.CONNECTION_CLOSED:
+        return error.error.message.startswith(_CLOSED)
+    return isinstance(error, ConnectionError)
 
 
 def _tool(tool: types.Tool) -> ServerTool:
@@ -548,4 +366,7 @@ def text_of_failure(error: BaseException) -> str:
 def _text_of_leaf(error: BaseException) -> str:
     if isinstance(error, MCPError):
         return shortened(error.error.message, MESSAGE_LIMIT)
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"it sent an invalid answer: {'.'.join(map(str, first['loc']))}: {first['msg']}"
     return str(error) if isinstance(error, ConnectionResetError | TimeoutError | UsageError) else failure_text(error)

@@ -13,7 +13,10 @@ from ...supervision.nursery import open_collapsing_nursery
 from ..contract.decisions import Suspend
 from ..contract.plain import JSONObject
 from ..tools.context import ToolContext
-from .mcp_actor import (
+from .mcp_actor import ServerActor
+from .mcp_elicitation import answer_elicitation, asks_again_and_again, first_round, next_round
+from .mcp_forms import ROUNDS
+from .mcp_messages import (
     MOST_STEPS,
     CallArguments,
     CallCut,
@@ -22,13 +25,10 @@ from .mcp_actor import (
     Elicited,
     Message,
     Progressed,
-    ServerActor,
     ServerAnswer,
     ServerTool,
     ServerUnavailable,
 )
-from .mcp_elicitation import answer_elicitation, asks_again_and_again, first_round, next_round
-from .mcp_forms import ROUNDS
 from .mcp_results import result_of
 
 KEY: Final = "greenroom/key"

@@ -17,8 +17,8 @@ from ..contract.ids import content_digest
 from ..contract.plain import JSONObject
 from ..errors import ToolError
 from ..tools.context import ToolContext
-from .mcp_actor import CallArguments, Elicited, ServerAnswer
 from .mcp_forms import ELICIT, ROUNDS, form_of, responses_of
+from .mcp_messages import CallArguments, Elicited, ServerAnswer
 
 _ONLY: Final = "form"
 """The key of the only request of the handshake era."""
@@ -91,15 +91,17 @@ async def next_round(ctx: ToolContext[Any], server: str, before: Round, answer: 
         await trio.sleep(_PAUSE)
         return Round(call=attrs.evolve(before.call, input_responses=None, request_state=state), number=number)
     form = form_of(server, requests)
-    await ctx.save(
-        {
-            "arguments": _digest(before.call),
-            "round": number,
-            "state": state,
-            "asked": dict(form.asked),
-            "decision": None if ctx.decision is None else ctx.decision.decision_id,
-        }
-    )
+    memo = {
+        "arguments": _digest(before.call),
+        "round": number,
+        "state": state,
+        "asked": dict(form.asked),
+        "decision": None if ctx.decision is None else ctx.decision.decision_id,
+    }
+    try:
+        await ctx.save(memo)
+    except ToolError as error:
+        raise ToolError(f"what MCP server {server!r} wants kept while people answer cannot be kept: {error}") from error
     raise form.suspension()
 
 

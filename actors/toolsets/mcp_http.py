@@ -17,7 +17,7 @@ import msgspec
 import trio
 from typing_extensions import override
 
-from .mcp_actor import NOT_SENT, SESSION_GONE, ServerConnection
+from .mcp_messages import NOT_SENT, SESSION_GONE, ServerConnection
 from .mcp_sdk import httpx2, streamable_http_client, types
 from .mcp_stdio import LINE_LIMIT
 

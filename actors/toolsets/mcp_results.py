@@ -32,22 +32,22 @@ def result_of(
     if result.get("isError"):
         texts = [item for item in map(_part, content) if isinstance(item, str)]
         raise ToolError("\n".join(texts) or f"The tool has failed, and MCP server {server!r} does not say why.")
-    structured = result.get("structuredContent")
+    data = result.get("structuredContent")
     if output_schema is not None:
-        _check(server, structured, output_schema)
+        _check(server, data, output_schema)
     parts = [_part(item) for item in content]
     attachments = [part for part in parts if not isinstance(part, str)]
-    if structured is None:
+    if data is None:
         return _joined(parts) if attachments else "\n".join(_texts(parts))
-    return [structured, *attachments] if attachments else structured
+    return [data, *attachments] if attachments else data
 
 
-def _check(server: str, structured: JSONValue, schema: JSONObject) -> None:
+def _check(server: str, data: JSONValue, schema: JSONObject) -> None:
     """Check structured content against the schema of its tool."""
     what = f"MCP server {server!r} has sent a result that does not fit the tool's outputSchema"
-    if structured is None:
+    if data is None:
         raise ToolError(f"{what}: it has no structuredContent", run_code="schema_validation_failed")
-    fault = schema_fault(schema, structured)
+    fault = schema_fault(schema, data)
     if fault is not None:
         raise ToolError(f"{what}: {fault}", run_code="schema_validation_failed")
 

@@ -11,12 +11,14 @@ from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any, Final
 
 import attrs
+import msgspec
 import trio
 
 from ...supervision.nursery import open_collapsing_nursery
 from ..backends.lines import LineReader
 from ..backends.process import ProcessExit, ProgramCommand, ProgramEnded, ProgramProcess, open_program
-from .mcp_actor import ServerConnection
+from .mcp_limits import PAGE_LIMIT, refusal
+from .mcp_messages import ServerConnection
 from .mcp_sdk import SessionMessage, ValidationError, anyio, types
 
 LINE_LIMIT: Final = 12 * 2**20
@@ -65,12 +67,15 @@ class ProgramTransport:
         if not line.strip() or self._fault:
             return
         try:
-            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-        except ValidationError:
+            message = types.jsonrpc_message_adapter.validate_python(msgspec.json.decode(line), by_name=False)
+        except (ValidationError, msgspec.DecodeError, RecursionError):
             self._note_invalid(line)
             return
+        item = SessionMessage(message)
+        if len(line) > PAGE_LIMIT and isinstance(message, types.JSONRPCResponse) and "tools" in message.result:
+            item = refusal(message, f"it sent a page of tools of {len(line):,} bytes; at most {PAGE_LIMIT:,} are read")
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # nobody reads any more
-            await self._incoming.send(SessionMessage(message))
+            await self._incoming.send(item)
 
     def _note_invalid(self, line: bytes) -> None:
         self._invalid += 1

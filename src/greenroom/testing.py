@@ -17,6 +17,7 @@ from greenroom.actors.testing import ScriptedModel as ScriptedModel
 from greenroom.actors.testing import Step as Step
 from greenroom.actors.testing import UnsupportedSchema as UnsupportedSchema
 from greenroom.actors.testing import call as call
+from greenroom.actors.testing import check_backend as check_backend
 from greenroom.actors.testing import check_toolset as check_toolset
 from greenroom.actors.testing import delay as delay
 from greenroom.actors.testing import fail as fail
@@ -47,6 +48,7 @@ __all__ = [
     "Step",
     "UnsupportedSchema",
     "call",
+    "check_backend",
     "check_toolset",
     "delay",
     "fail",

@@ -558,8 +558,8 @@ BAD_REQUESTS: list[tuple[str, dict[str, Any], int, str]] = [
 @pytest.mark.rule("ACP-13")
 async def test_a_request_that_cannot_be_gets_an_error_that_names_the_value_and_nothing_is_started():
     async with session(clerk()) as (editor, session_id, client):
-        for method, params, code, text in BAD_REQUESTS:
-            params = json.loads(json.dumps(params).replace("SESSION", session_id))
+        for method, fields, code, text in BAD_REQUESTS:
+            params = json.loads(json.dumps(fields).replace("SESSION", session_id))
             with pytest.raises(AgentError) as refused:
                 await editor.call(method, **params)
             assert (refused.value.code, text in str(refused.value)) == (code, True), (

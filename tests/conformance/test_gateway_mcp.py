@@ -3,6 +3,8 @@
 Streams are held to `tests/support/mcp_rules.py`; the clients of others judge in `tests/e2e`.
 """
 
+from typing import Any
+
 import attrs
 import pytest
 import trio
@@ -12,7 +14,7 @@ from greenroom.testing import ScriptedModel, call, delay
 from greenroom.transport import Principal, serve
 
 from ..support.gateway import TOKEN, gateway
-from ..support.mcp_client import FORMS, MODERN, TASKS, McpClient
+from ..support.mcp_client import FORMS, MODERN, TASKS, McpClient, Stream
 from ..support.mcp_scenes import HANDSHAKE, Effects, accept, asking, begun, working
 from ..support.runs import events_of
 
@@ -89,6 +91,7 @@ class Report:
     pages: int = 1
 
 
+@pytest.mark.rule("MS-2")
 @eras
 async def test_a_call_is_answered_with_the_output_of_its_run(version):
     async with gr.open_runtime(agents=Effects().agents()) as runtime, gateway(runtime) as address:
@@ -100,6 +103,7 @@ async def test_a_call_is_answered_with_the_output_of_its_run(version):
         assert (line.info.run_id, line.info.by) == (result["_meta"]["greenroom/run"], "operator")
 
 
+@pytest.mark.rule("MS-7")
 @both
 async def test_an_object_is_structured_content(version):
     report = gr.Agent("report", model=ScriptedModel(['{"title": "t"}']), output_type=Report)
@@ -110,6 +114,7 @@ async def test_an_object_is_structured_content(version):
     assert result["content"] == [{"type": "text", "text": '{"pages":1,"title":"t"}'}]
 
 
+@pytest.mark.rule("MS-7")
 @both
 async def test_images_and_files_of_a_tool_are_content_up_to_a_limit(version):
     png = b"\x89PNG\r\n\x1a\n" + b"x" * 20
@@ -129,6 +134,7 @@ async def test_images_and_files_of_a_tool_are_content_up_to_a_limit(version):
     assert "big.bin is not in this result: greenroom://runs/" in content[3]["text"]
 
 
+@pytest.mark.rule("MS-7")
 @both
 async def test_a_failed_run_is_an_error_that_the_model_of_the_client_reads(version):
     @gr.tool
@@ -175,6 +181,7 @@ async def test_a_model_with_a_schema_gets_the_arguments_as_json():
 # --- progress --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("MS-10")
 @both
 async def test_progress_has_the_token_and_rises(version):
     @gr.tool
@@ -192,6 +199,7 @@ async def test_progress_has_the_token_and_rises(version):
     assert [step["message"] for step in steps] == ["step 1", "half", "step 2"]
 
 
+@pytest.mark.rule("MS-10")
 async def test_a_call_that_waits_says_so_every_quarter_of_a_minute(autojump_clock):
     effects = Effects()
     async with gr.open_runtime(agents=effects.agents()) as runtime, gateway(runtime) as address:
@@ -208,6 +216,7 @@ async def test_a_call_that_waits_says_so_every_quarter_of_a_minute(autojump_cloc
 # --- questions -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("MS-4")
 async def test_a_question_of_the_handshake_era_is_put_on_the_stream_and_answered_by_a_post():
     effects = Effects()
     async with gr.open_runtime(agents=effects.agents()) as runtime, gateway(runtime) as address:
@@ -223,6 +232,7 @@ async def test_a_question_of_the_handshake_era_is_put_on_the_stream_and_answered
     assert [event.message.get("method", "") for event in stream.events if event.message] == ["elicitation/create", ""]
 
 
+@pytest.mark.rule("MS-4")
 async def test_a_question_of_the_modern_era_is_a_result_and_answered_with_the_repeated_call():
     effects = Effects()
     async with gr.open_runtime(agents=effects.agents()) as runtime, gateway(runtime) as address:
@@ -258,6 +268,7 @@ async def test_a_declined_form_denies(version, action, content):
     assert effects.paid == []
 
 
+@pytest.mark.rule("MS-5")
 @both
 @pytest.mark.parametrize(
     ("action", "content", "why"),
@@ -295,6 +306,7 @@ async def test_a_dismissed_form_decides_nothing_and_ends_the_call(version, actio
     assert effects.paid == [7]
 
 
+@pytest.mark.rule("MS-5")
 @both
 async def test_a_client_without_forms_and_a_principal_who_is_no_reviewer_are_told_who_decides(version):
     effects = Effects(reviewers=("ann", "bob"))
@@ -307,6 +319,7 @@ async def test_a_client_without_forms_and_a_principal_who_is_no_reviewer_are_tol
     assert effects.paid == []
 
 
+@pytest.mark.rule("MS-5", "MS-11")
 @both
 async def test_a_principal_without_the_scope_to_decide_is_asked_nothing(version):
     starter = Principal(name="eve", token=OTHER, scopes={"start"})
@@ -317,6 +330,7 @@ async def test_a_principal_without_the_scope_to_decide_is_asked_nothing(version)
             assert (await client.call("pay"))["isError"] is True
 
 
+@pytest.mark.rule("MS-6")
 async def test_a_question_that_others_decide_is_withdrawn_and_a_late_answer_changes_nothing():
     effects = Effects()
     async with gr.open_runtime(agents=effects.agents()) as runtime, gateway(runtime) as address:
@@ -333,6 +347,7 @@ async def test_a_question_that_others_decide_is_withdrawn_and_a_late_answer_chan
     assert result["content"] == [{"type": "text", "text": "invoice 7 is paid"}]
 
 
+@pytest.mark.rule("MS-6")
 async def test_the_modern_call_after_a_decision_of_others_answers_as_the_run_stands():
     effects = Effects()
     async with gr.open_runtime(agents=effects.agents()) as runtime, gateway(runtime) as address:
@@ -345,6 +360,7 @@ async def test_the_modern_call_after_a_decision_of_others_answers_as_the_run_sta
     assert result["content"] == [{"type": "text", "text": "invoice 7 is paid"}]
 
 
+@pytest.mark.rule("MS-4")
 @both
 async def test_questions_with_a_schema_are_forms_of_it(version):
     person = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}}
@@ -384,6 +400,7 @@ async def test_questions_with_a_schema_are_forms_of_it(version):
 # --- streams that go on ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("MS-3")
 async def test_a_cut_stream_goes_on_in_another_connection():
     effects = Effects()
     async with gr.open_runtime(agents=effects.agents()) as runtime, gateway(runtime) as address:
@@ -402,6 +419,59 @@ async def test_a_cut_stream_goes_on_in_another_connection():
     assert effects.paid == [7]
 
 
+@pytest.mark.rule("MS-3")
+@pytest.mark.parametrize("pieces", [1, 2, 3])
+async def test_a_stream_that_is_cut_after_each_few_messages_loses_nothing(pieces):
+    """The client resumes behind its last event each time; a question that is still open comes again."""
+    paid = list[int]()
+
+    @gr.tool(needs_approval=True)
+    async def pay(ctx: gr.ToolContext, invoice: int) -> str:
+        paid.append(invoice)
+        await ctx.progress(0.5, f"half of {invoice}")
+        return f"paid {invoice}"
+
+    steps = [call("pay", invoice=1), call("pay", invoice=2), "done"]
+    payer = gr.Agent("payer", model=ScriptedModel(steps), tools=[pay])
+    async with gr.open_runtime(agents=[payer]) as runtime, gateway(runtime) as address:
+        client = await begun(address, HANDSHAKE[0])
+        seen, ids, answered = list[dict[str, Any]](), list[str](), set[str]()
+
+        async def reads(stream: Stream, most: int) -> bool:
+            """True if the call is answered within so many messages."""
+            for _ in range(most):
+                message = await stream.hear()
+                seen.append(message)
+                if message.get("method") == "elicitation/create" and message["id"] not in answered:
+                    answered.add(message["id"])
+                    await client.answer(message, "accept", decision="approve")
+                if "method" not in message:
+                    return True
+            return False
+
+        async with client.calling("payer", _meta={"progressToken": "t"}) as stream:
+            own_id, done = stream.request_id, await reads(stream, pieces)
+            ids.append(stream.last_id)
+        for _ in range(40):
+            if done:
+                break
+            async with client.resuming(ids[-1]) as stream:
+                done = await reads(stream, pieces)
+                ids.append(stream.last_id)
+        assert done
+        questions = {message["id"] for message in seen if message.get("method") == "elicitation/create"}
+        steps_seen = [message["params"].get("message") for message in seen if "progress" in message.get("method", "")]
+        for last in ids:  # whichever event was the last one: the result follows
+            async with client.resuming(last) as stream:
+                assert (await stream.result())["content"] == seen[-1]["result"]["content"]
+            client.check(stream, request_id=own_id, token="t")
+    assert paid == [1, 2]
+    assert questions == answered
+    assert len(answered) == 2
+    assert {"step 1", "half of 1", "step 2", "half of 2", "step 3"} <= {*steps_seen}
+
+
+@pytest.mark.rule("MS-1", "MS-3")
 async def test_a_call_outlives_the_process_and_the_new_one_takes_the_answer(tmp_path):
     effects = Effects()
     async with gr.open_runtime(tmp_path / "runs.db", agents=effects.agents()) as runtime, gateway(runtime) as address:
@@ -431,6 +501,7 @@ async def test_a_modern_call_outlives_the_process(tmp_path):
     assert effects.paid == [7]
 
 
+@pytest.mark.rule("MS-2")
 @pytest.mark.parametrize("version", HANDSHAKE)
 async def test_the_first_event_is_empty_for_clients_that_read_no_json_in_it(version):
     async with gr.open_runtime(agents=Effects().agents()) as runtime, gateway(runtime) as address:
@@ -440,6 +511,7 @@ async def test_the_first_event_is_empty_for_clients_that_read_no_json_in_it(vers
     assert [event.message is None for event in stream.events] == [True] * (version == HANDSHAKE[0]) + [False]
 
 
+@pytest.mark.rule("MS-8")
 @both
 async def test_a_stopping_gateway_leaves_the_call_to_its_client(version, tmp_path):
     """Handshake: the stream ends without an answer, and is resumed. Modern: an error names the run to call again."""
@@ -475,6 +547,7 @@ async def test_a_stopping_gateway_leaves_the_call_to_its_client(version, tmp_pat
 # --- the id of the run -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("MS-2")
 async def test_the_same_request_of_a_session_is_the_same_run():
     async with gr.open_runtime(agents=Effects().agents()) as runtime, gateway(runtime) as address:
         client = await begun(address, HANDSHAKE[0])
@@ -487,10 +560,10 @@ async def test_the_same_request_of_a_session_is_the_same_run():
         assert len((await runtime.runs()).runs) == 1
 
 
-@both
-async def test_a_program_names_the_run_and_comes_back_for_it(version):
+@pytest.mark.rule("MS-2")
+async def test_a_program_of_the_modern_era_names_the_run_and_comes_back_for_it():
     async with gr.open_runtime(agents=Effects().agents()) as runtime, gateway(runtime) as address:
-        client = await begun(address, version)
+        client = McpClient(address)
         first = await client.call("echo", {"input": "x"}, _meta={"greenroom/run": "mine"})
         assert first["_meta"]["greenroom/run"] == "mine"
         assert await client.call("echo", {"input": "x"}, _meta={"greenroom/run": "mine"}) == first
@@ -500,6 +573,7 @@ async def test_a_program_names_the_run_and_comes_back_for_it(version):
 # --- cancel ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("MS-8")
 async def test_a_cancelled_request_of_the_handshake_era_cancels_the_run():
     effects = Effects()
     async with gr.open_runtime(agents=effects.agents()) as runtime, gateway(runtime) as address:
@@ -515,6 +589,7 @@ async def test_a_cancelled_request_of_the_handshake_era_cancels_the_run():
     assert result["content"][0]["text"] == "cancelled: the run was cancelled by operator: no need"
 
 
+@pytest.mark.rule("MS-8")
 @pytest.mark.parametrize("version", [MODERN, HANDSHAKE[0]])
 async def test_a_closed_stream_cancels_in_the_modern_era_only(version):
     @gr.tool
@@ -539,6 +614,7 @@ async def test_a_closed_stream_cancels_in_the_modern_era_only(version):
 # --- run_result ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("MS-5")
 @both
 async def test_run_result_is_for_the_runs_of_the_principal_only(version):
     eve = Principal(name="eve", token=OTHER, scopes={"start", "follow"})
@@ -572,6 +648,7 @@ async def test_a_quick_call_is_no_task(capabilities):
         assert (await client.call("pay"))["resultType"] == "input_required"
 
 
+@pytest.mark.rule("MS-9")
 async def test_a_call_that_takes_longer_is_a_task_that_ends_with_the_result(capabilities):
     go = trio.Event()
 
@@ -597,6 +674,7 @@ async def test_a_call_that_takes_longer_is_a_task_that_ends_with_the_result(capa
     assert done["result"]["content"] == [{"type": "text", "text": "done"}]
 
 
+@pytest.mark.rule("MS-9")
 async def test_a_task_asks_and_is_answered_one_question_after_the_other(capabilities):
     @gr.tool(needs_approval=True)
     async def pay(invoice: int) -> str:
@@ -627,6 +705,7 @@ async def test_a_task_asks_and_is_answered_one_question_after_the_other(capabili
         assert (await client.ask("tasks/get", taskId=task))["status"] == "completed"
 
 
+@pytest.mark.rule("MS-9")
 async def test_a_task_is_cancelled_twice_as_once_and_a_failed_one_is_completed(capabilities):
     effects = Effects()
     async with gr.open_runtime(agents=effects.agents()) as runtime, gateway(runtime) as address:
@@ -643,6 +722,7 @@ async def test_a_task_is_cancelled_twice_as_once_and_a_failed_one_is_completed(c
         assert (found["status"], found["result"]["isError"]) == ("completed", True)
 
 
+@pytest.mark.rule("MS-9")
 async def test_tasks_need_the_extension_and_a_visible_run(capabilities):
     blind = Principal(name="eve", token=OTHER, sees=lambda _: False)
     async with gr.open_runtime(agents=Effects().agents()) as runtime:

@@ -60,8 +60,6 @@ HANDSHAKE_CASES = [
     (request(name=["echo"], arguments={}), 200, -32602, "no tool has the name ['echo']"),
     (request(name="echo", arguments=[1]), 200, -32602, "arguments=[1] is not an object"),
     (request(**CALL, _meta={"progressToken": {}}), 400, -32602, "progressToken={} is neither an integer nor a string"),
-    (request(**CALL, _meta={"greenroom/run": 7}), 200, -32602, "_meta greenroom/run = 7 is not a run's id"),
-    (request(**CALL, _meta={"greenroom/run": "a\nb"}), 200, -32602, "run="),
     (request(**CALL, requestState="x"), 400, -32602, "requestState 'x' is not one that was made for this client"),
     (request(name="echo", arguments={"input": " "}), 200, -32602, "input"),
     (request("tools/list", cursor="nobody"), 200, -32602, "cursor='nobody' is not one of this list"),
@@ -117,6 +115,14 @@ MODERN_CASES = [
     (modern("ping"), head("ping", None), 404, -32601, "method 'ping' is not known here"),
     (modern("subscriptions/listen"), head("subscriptions/listen", None), 404, -32601, "is not known here"),
     (modern(**{**CALL, "name": "nobody"}), head(name="nobody"), 200, -32602, "no tool has the name 'nobody'"),
+    (
+        modern(**CALL, _meta={**OWN, "greenroom/run": 7}),
+        head(),
+        200,
+        -32602,
+        "_meta greenroom/run = 7 is not a run's id",
+    ),
+    (modern(**CALL, _meta={**OWN, "greenroom/run": "a\nb"}), head(), 200, -32602, "run="),
     (modern(**CALL, requestState="x"), head(), 400, -32602, "requestState 'x' is not one that was made"),
     (modern(**CALL, requestState=7), head(), 400, -32602, "requestState 7 is not one that was made"),
     (modern("tasks/get", taskId="x"), head("tasks/get", "x"), 400, -32021, "tasks/get needs a client that declares"),
@@ -165,22 +171,26 @@ def named(value: object) -> str:
     return value[:40] if isinstance(value, str) else ""
 
 
+@pytest.mark.rule("MS-11")
 @pytest.mark.parametrize(("body", "status", "code", "text"), EITHER, ids=named)
 async def test_what_is_not_one_message_is_refused_in_both_eras(watched, body, status, code, text):
     for headers in ({"mcp-session-id": watched.client.session}, head()):
         await watched.refuses(body, headers, status, code, text)
 
 
+@pytest.mark.rule("MS-10", "MS-11")
 @pytest.mark.parametrize(("body", "status", "code", "text"), HANDSHAKE_CASES, ids=named)
 async def test_bad_input_of_the_handshake_era(watched, body, status, code, text):
     await watched.refuses(body, {"mcp-session-id": watched.client.session}, status, code, text)
 
 
+@pytest.mark.rule("MS-10", "MS-11")
 @pytest.mark.parametrize(("body", "headers", "status", "code", "text"), MODERN_CASES, ids=named)
 async def test_bad_input_of_the_modern_era(watched, body, headers, status, code, text):
     await watched.refuses(body, headers, status, code, text)
 
 
+@pytest.mark.rule("MS-1")
 async def test_a_session_that_is_missing_forged_foreign_or_of_another_purpose_is_no_session(watched):
     session = watched.client.session
     foreign = seal("mcp session", ["2025-11-25", True, "x"], OTHER)
@@ -193,6 +203,7 @@ async def test_a_session_that_is_missing_forged_foreign_or_of_another_purpose_is
     await watched.refuses(request(**CALL), version, 400, -32600, "MCP-Protocol-Version '1999-01-01' is not known here")
 
 
+@pytest.mark.rule("MS-1")
 async def test_a_resume_without_or_with_a_forged_event_id_is_refused(watched):
     own = {"mcp-session-id": watched.client.session}
     reply = await http(watched.address, "GET", "/v1/mcp", headers=own)
@@ -229,6 +240,7 @@ async def test_what_the_gateway_refuses_before_a_message_is_read(watched):
     assert await watched.facts() == before
 
 
+@pytest.mark.rule("MS-11")
 async def test_unknown_notifications_are_accepted_and_do_nothing(watched):
     before = await watched.facts()
     for method in ("notifications/roots/list_changed", "notifications/nothing", "tools/call"):
@@ -239,6 +251,7 @@ async def test_unknown_notifications_are_accepted_and_do_nothing(watched):
     assert await watched.facts() == before
 
 
+@pytest.mark.rule("MS-11")
 @pytest.mark.parametrize("version", [MODERN, HANDSHAKE[0]])
 async def test_a_principal_without_the_scope_starts_decides_and_reads_nothing(version):
     reader = Principal(name="eve", token=OTHER, scopes={"follow"})

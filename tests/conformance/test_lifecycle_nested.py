@@ -142,6 +142,18 @@ async def test_a_body_that_may_be_repeated_asks_again(play, autojump_clock):
 
 
 @pytest.mark.rule("L-120")
+async def test_a_run_rests_though_a_call_that_was_approved_stands_behind_a_body_that_waits(play, autojump_clock):
+    """In sequence, the second call waits for the first one, and the first one for people."""
+
+    async def rests(scene: Scene) -> None:
+        assert isinstance(await scene.run.wait(), gr.Waiting)
+
+    acts = [approve("S"), rests, approve("C.2")]
+    life = await play([coding(BASH), call("sign", id="S")], "done", do=acts, **RULES)
+    assert (life.calls["S"].split()[-1], life.outcome.output) == ("succeeded", "done")
+
+
+@pytest.mark.rule("L-120")
 async def test_the_run_keeps_its_slot_while_a_body_waits(play, autojump_clock):
     playing = attrs.evolve(play, runtime={**play.runtime, "max_running": 1})
 

@@ -62,9 +62,9 @@ class Speaker:
 
 
 @asynccontextmanager
-async def speaking(*command: str) -> AsyncIterator[Speaker]:
+async def speaking(*command: str, cwd: Path | None = None) -> AsyncIterator[Speaker]:
     """A process for the time of the block."""
-    process = await trio.lowlevel.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = await trio.lowlevel.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=cwd)
     try:
         yield Speaker(process)
     finally:

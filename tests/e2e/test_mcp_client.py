@@ -275,3 +275,17 @@ async def test_a_call_of_a_server_that_has_gone_fails_as_unavailable(tmp_path):
 
 async def test_a_server_keeps_the_promises_of_a_toolset(era):
     await check_toolset(lambda: program(era))
+
+
+@pytest.mark.rule("MC-7")
+async def test_a_program_that_asks_while_two_runs_call_it_gets_cancel_and_nobody_is_asked(log, caplog):
+    agent = agent_with(program("handshake", log), steps=[use("slow"), "done"])
+    other = agent_with(*agent.toolsets, steps=[use("ask"), "done"], key="b")
+    async with gr.open_runtime(agents=[agent, other]) as runtime:
+        slow = await runtime.start(agent, "go")
+        await until(lambda: "slow" in executed(log))
+        run = await runtime.start(other, "go")
+        life = await seen(run, other, await run.result())
+        await slow.cancel()
+    assert life.texts == {"A": '{"action": "cancel"}'}
+    assert "unknown for which call" in caplog.text

@@ -146,6 +146,17 @@ async def test_a_request_that_is_not_for_people_fails_the_call_and_is_named(tool
 
 
 @pytest.mark.rule("MC-6")
+async def test_a_state_that_is_too_large_to_be_kept_fails_the_call(tmp_path):
+    nasty = Nasty(tmp_path, "modern", "streams")
+    with trio.fail_after(20):
+        async with gr.open_runtime(agents=[agent("asks_large", nasty.toolset())]) as runtime:
+            text = await text_of(await runtime.start("a", "go"))
+    assert "MCP server 'nasty' wants kept" in text
+    assert "20," in text
+    assert not nasty.executed
+
+
+@pytest.mark.rule("MC-6")
 async def test_a_denied_question_ends_the_call_and_the_server_is_not_asked_again(way, tmp_path):
     nasty = Nasty(tmp_path, "modern", way)
     async with asked(nasty, "asks") as (run, ticket):

@@ -146,6 +146,13 @@ async def test_a_result_that_is_wrong_is_a_failed_call(nasty, tool, words):
     assert words in await said(nasty, tool)
 
 
+@pytest.mark.rule("MC-8")
+async def test_an_error_of_the_server_is_no_lost_connection_whatever_its_code(nasty):
+    """The code -32000, of which the SDK also makes a lost connection, is a usual one."""
+    assert "has refused the call: the error has" in await said(nasty, "refuses")
+    assert nasty.executed == {"refuses": 1}
+
+
 @pytest.mark.rule("MC-4")
 async def test_structured_content_is_the_result(nasty):
     assert await said(nasty, "structured") == '{"n":7}'

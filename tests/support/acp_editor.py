@@ -15,7 +15,7 @@ import trio
 from greenroom.transport import Address
 from greenroom.transport.acp.agent import ACPAgent, Servers
 from greenroom.transport.acp.link import GatewayLink, ServedAt
-from greenroom.transport.acp.servers import NoServers
+from greenroom.transport.acp.servers import BridgedServers, EditorServers
 
 from .acp_rules import check_update, demand
 from .gateway import TOKEN
@@ -195,7 +195,13 @@ async def editing(
     send, lines = trio.open_memory_channel[bytes | None](0)
     editor, link = Editor(send.send), GatewayLink()
     gateways = Places(places) if isinstance(places, Address) else places
-    served = ACPAgent(link, agent, editor.take, where=lambda run: f"See {run}.", servers=servers or NoServers())
+    served = ACPAgent(
+        link,
+        agent,
+        editor.take,
+        where=lambda run: f"See {run}.",
+        servers=servers or BridgedServers(lambda: False, EditorServers()),
+    )
     async with trio.open_nursery() as nursery:
         await nursery.start(link.stay_connected, gateways)
         nursery.start_soon(served.serve, lines)

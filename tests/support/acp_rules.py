@@ -2,8 +2,8 @@
 
 `check_update` holds one update to the form of its kind: fields in camelCase, of the right kinds, and no nulls.
 `RunAtEditor` is an editor that reads the updates of one run: it holds them to the order of the protocol, and to some
-promises that no schema knows: a call begins once and ends once, an update is about a call that has begun, a message is in one
-piece, a ticket is about a call that the editor knows, and nothing follows the end, at which nothing is open.
+promises that no schema knows: a call begins once and ends once, an update is about a call that has begun, a message
+is in one piece, a ticket is about a call that the editor knows, and nothing follows the end, at which nothing is open.
 """
 
 from collections.abc import Iterable, Mapping

@@ -13,8 +13,10 @@ names its pair, `test_x[memory-sequential]`; a test that the command line names 
 array: as many variants as the longer of the two lists has values. `full` runs the product. A test that lists its stores
 or modes itself, with `parametrize`, keeps them.
 
-Of sweeps, floods and programs beside the scenes a session plays a share of the cases (`SHARES`), drawn in the same way;
-`full` plays all of them, and where judges are required no judge is left out.
+Of sweeps, floods and programs beside the scenes a session plays a share of the cases (`SHARES`), and of the other tests
+of a file that are marked slow a share, too (`SLOW`), both drawn in the same way. `full` plays all of them. Where judges
+are required, no judge is left out, and more of the slow tests run (`SLOW_WITH_JUDGES`). A file that the command line
+names runs with all of its slow tests.
 
 Scenes in real time (`LIVE`) are not counted there, because each takes seconds: a session runs a few of all files,
 drawn, and with `full` each case of each scene, in a mode that is drawn.
@@ -24,6 +26,7 @@ import hashlib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import attrs
 import pytest
@@ -41,6 +44,8 @@ EACH = 1
 """Functions of a file that run on a pair which is the home of none."""
 FEW = 3
 """Scenes of a session that are played in real time."""
+SLOW, SLOW_WITH_JUDGES = 0.25, 0.6
+"""The parts of a file's slow tests that a session plays, on a desk and in the CI; of each file at least one test."""
 SHARES: Mapping[str, float] = {
     "tests/chaos/test_crash_everything.py::test_a_long_lived_task_crashes_under_load_and_no_run_ends_of_it": 0.3,
     "tests/chaos/test_preparing_sweeps.py": 0.5,
@@ -67,9 +72,13 @@ SHARES: Mapping[str, float] = {
     "tests/e2e/test_follow_through_kills.py": 0.4,
     "tests/e2e/test_judge_": 0.4,
     "tests/e2e/test_kill_nine.py": 0.5,
+    "tests/e2e/test_mcp_canaries.py": 0.5,
+    "tests/e2e/test_mcp_elicitation.py": 0.4,
+    "tests/e2e/test_mcp_nasty.py": 0.4,
     "tests/e2e/test_postgres_service.py": 0.4,
     "tests/e2e/test_program_kills.py": 0.4,
     "tests/e2e/test_pytest_plugin.py": 0.5,
+    "tests/e2e/test_remote_agent_kills.py": 0.4,
     "tests/e2e/test_workspace_kills.py": 0.5,
     "tests/unit/contract/test_growth.py": 0.25,
     "tests/unit/contract/test_secret_texts.py": 0.5,
@@ -187,6 +196,16 @@ def shared_out(names: Iterable[str], seed: int) -> set[str]:
     return {name for start, group in drawn.items() for name in group[math.ceil(len(group) * SHARES[start]) :]}
 
 
+def slow_left_out(names: Iterable[str], seed: int, share: float) -> set[str]:
+    """The slow tests that a session leaves out, by their ids. What `SHARES` names keeps its own share."""
+    files: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        if not name.startswith(tuple(SHARES)):
+            files[name.partition("::")[0]].append(name)
+    drawn = (sorted(file, key=lambda name: _number(seed, name)) for file in files.values())
+    return {name for file in drawn for name in file[math.ceil(len(file) * share) :]}
+
+
 # --- tests as variants -----------------------------------------------------------------------------------------------
 
 
@@ -199,7 +218,7 @@ def leave_out(
     full: bool = False,
     judges_required: bool = False,
 ) -> None:
-    """Take the variants that are not chosen out of a collection, most of those in real time, and rests of shares.
+    """Take the variants that are not chosen out of a collection, most of those in real time, and the rests of shares.
 
     Of more than a sample, coverage is measured of the variants that a sample would have.
     """
@@ -224,6 +243,14 @@ def leave_out(
             if not _named(config, item) and not (judges_required and item.get_closest_marker("judge"))
         }
         left_out += [others_by_name[name] for name in shared_out(others_by_name, seed)]
+    if not full and not cover:
+        tests = {
+            item.nodeid: item
+            for item in set(others_by_name.values()).difference(left_out)
+            if item.get_closest_marker("slow") and not _file_named(config, item)
+        }
+        share = SLOW_WITH_JUDGES if judges_required else SLOW
+        left_out += [tests[name] for name in slow_left_out(tests, seed, share)]
     removed = set(left_out)
     config.hook.pytest_deselected(items=[*removed])
     items[:] = [item for item in items if item not in removed]
@@ -255,6 +282,11 @@ def _own(item: pytest.Item) -> Iterator[str]:
     for mark in item.iter_markers("parametrize"):
         names = mark.args[0] if mark.args else mark.kwargs["argnames"]
         yield from (name.strip() for name in names.split(",")) if isinstance(names, str) else names
+
+
+def _file_named(config: pytest.Config, item: pytest.Item) -> bool:
+    """Whether the command line names the file of the test."""
+    return any(Path(argument.partition("::")[0]).resolve() == item.path for argument in config.args)
 
 
 def _named(config: pytest.Config, item: pytest.Item) -> bool:

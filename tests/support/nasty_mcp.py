@@ -5,7 +5,7 @@
 Each execution of a tool appends its name to FOLDER/executed, so a test counts effects as the server saw them. The
 description of the tool `shifting` is the text of FOLDER/description. With --http the first line of output is the port,
 and each request's headers, but for the usual ones, are appended to FOLDER/headers; else the server talks on its
-standard streams. The canary in the environment, NASTY_CANARY, is in each of its texts that a tool named `leaks` gives away.
+standard streams. The tool `leaks` gives away the canary that is in the environment as NASTY_CANARY.
 """
 
 import argparse
@@ -55,6 +55,7 @@ SAMPLING = {
 QUESTIONS: dict[str, dict[str, JSON]] = {
     "asks": {"who": form("Who are you?")},
     "asks_again": {"who": form("And now?")},
+    "asks_large": {"who": form("Who are you?")},
     "asks_twice": {"a": form("First?"), "b": address("https://login.example/start")},
     "asks_url": {"login": address("https://login.example/start")},
     "asks_bad_url": {"login": address("http://login.example/start")},
@@ -126,7 +127,7 @@ class Nasty:
 
         file = self.folder / "description"
         shifting = file.read_text() if file.exists() else "Deletes nothing."
-        simple = ("count", "dies", "dies_once", "hangs", "floods", "big", "bad_result", "fails", *QUESTIONS)
+        simple = ("count", "dies", "dies_once", "hangs", "floods", "big", "bad_result", "fails", "refuses", *QUESTIONS)
         wanted = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
         return [
             *(tool(name) for name in simple),
@@ -150,6 +151,8 @@ class Nasty:
         if name == "leaks":
             sys.stderr.write(f"stderr has {self.canary}\n")
             return self.leak(arguments["text"], params)
+        if name == "refuses":
+            raise Refused(-32000, "the error has the code of a lost connection")
         if name == "dies" or (name == "dies_once" and times == 1):
             os._exit(1)
         if name == "hangs":
@@ -186,7 +189,8 @@ class Nasty:
         number = int(params.get("requestState", "0"))
         if self.era == "modern":
             if "inputResponses" not in params or name == "asks_again":
-                return {"resultType": "input_required", "inputRequests": requests, "requestState": str(number + 1)}
+                state = "x" * 20_000 if name == "asks_large" else str(number + 1)
+                return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
             answers = params["inputResponses"]
             if answers.keys() != requests.keys():
                 raise Refused(-32602, f"the answers are for {sorted(answers)}")

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 import greenroom as gr
-from greenroom.actors.contract.calls import CallStatus
+from greenroom.actors.contract.calls import CallPosition, CallStatus
 from greenroom.actors.contract.catalogue import CATALOGUE, TERMINAL_EVENTS
 from greenroom.actors.contract.commits import Commit, EventDraft
 from greenroom.actors.contract.lifecycle import STAGES, RunStatus, Stage
@@ -99,11 +99,15 @@ def derive_run_status(calls: Iterable[CallStatus]) -> RunStatus:
 
 
 def _broken_status(commit: Commit, calls: Sequence[CallRow]) -> Iterator[str]:
-    """The run's status is the projection of its step's calls, while they move and no hook is being asked."""
+    """The run's status is the projection of its step's calls, while they move and no hook is being asked.
+
+    An allowed call behind a body that waits for people does not move.
+    """
     if commit.row.position is not RunPosition.TOOLS or any(call.position.phase for call in calls):
         return
     waits = {call.parent for call in calls if call.parent is not None and call.status is CallStatus.SUSPENDED}
-    derived = derive_run_status(call.status for call in calls if call.call_id not in waits)
+    moving = [c for c in calls if c.call_id not in waits and not (waits and c.at is CallPosition.ALLOWED)]
+    derived = derive_run_status(call.status for call in moving)
     status = commit.row.status
     if status is not derived and (derived is not RunStatus.DONE or status is RunStatus.WAITING):
         reported = {call.call_id: call.status.value for call in calls}

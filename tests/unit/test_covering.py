@@ -6,7 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ..support.covering import AXES, EACH, FEW, MOST, SHARES, Pair, Variant, chosen, covering, live, shared_out
+from ..support.covering import (
+    AXES,
+    EACH,
+    FEW,
+    MOST,
+    SHARES,
+    SLOW,
+    SLOW_WITH_JUDGES,
+    Pair,
+    Variant,
+    chosen,
+    covering,
+    live,
+    shared_out,
+    slow_left_out,
+)
 from ..support.runs import LIVE
 
 pytestmark = pytest.mark.no_cover
@@ -164,6 +179,17 @@ def test_a_session_plays_its_share_and_every_case_has_its_turn(start):
     assert not SHARES[start] or not set.intersection(*left_out)
 
 
+@pytest.mark.parametrize("share", [SLOW, SLOW_WITH_JUDGES])
+def test_of_each_file_a_part_of_the_slow_tests_runs_and_each_has_its_turn(share):
+    names = [f"tests/e2e/test_a.py::test_{number}" for number in range(20)]
+    one, own = "tests/e2e/test_b.py::test_alone", f"{next(iter(SHARES))}[1]"
+    left_out = [slow_left_out([*names, one, own], seed, share) for seed in range(60)]
+    assert {len(names) - len(found) for found in left_out} == {20 * share}
+    assert left_out[0] == slow_left_out([own, one, *names[::-1]], 0, share)
+    assert not set.intersection(*left_out)
+    assert not {one, own} & set.union(*left_out)
+
+
 # --- in a session ----------------------------------------------------------------------------------------------------
 
 SCENES = """
@@ -185,8 +211,8 @@ def test_c(): pass
 """
 
 
-def collected(pytester, root, *arguments, cover=False):
-    pytester.makepyfile(test_scenes=SCENES)
+def collected(pytester, root, *arguments, cover=False, scenes=SCENES):
+    pytester.makepyfile(test_scenes=scenes)
     pytester.makeconftest(f"""
 from greenroom_tests import leave_out
 def pytest_collection_modifyitems(config, items): leave_out(config, items, 1, cover={cover})
@@ -195,6 +221,24 @@ def pytest_collection_modifyitems(config, items): leave_out(config, items, 1, co
     pytester.syspathinsert(root)
     lines = pytester.runpytest("--collect-only", "-q", *arguments).outlines
     return [line.partition("::")[2] for line in lines if "::" in line]
+
+
+SLOW_TESTS = """
+import pytest
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", range(8))
+def test_d(n): pass
+
+def test_e(): pass
+"""
+
+
+@pytest.mark.parametrize(("words", "count"), [("", 3), ("test_slow_tests.py", 9), ("test_slow_tests.py::test_d", 8)])
+def test_a_session_plays_a_part_of_the_slow_tests_and_all_of_a_file_that_it_names(pytester, root, words, count):
+    pytester.makepyfile(test_slow_tests=SLOW_TESTS)
+    pytester.makeini("[pytest]\nmarkers = slow")
+    assert len(collected(pytester, root, *words.split(), scenes="")) == count
 
 
 def test_a_session_leaves_out_variants_of_fixtures_only(pytester, root):

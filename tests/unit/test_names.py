@@ -38,6 +38,7 @@ LIMITS = {
     "actors/workspaces": 45,
     "actors/permission": 12,
     "actors/backends": 14,
+    "actors/toolsets": 4,
     "transport": 201,
     "benchmarks": 0,
     "scripts": 2,

@@ -38,7 +38,7 @@ _OBJECT: Final = frozenset(
 
 
 @attrs.frozen(kw_only=True)
-class Form:
+class ElicitationForm:
     """A form: its schema, and what its content is: the answer itself, a value in it, or a JSON text in it."""
 
     schema: JSONObject
@@ -56,16 +56,16 @@ class Form:
                 return read_value(text) if isinstance(text, str) else text
 
 
-def form_of(schema: JSONObject | None) -> Form:
+def form_of(schema: JSONObject | None) -> ElicitationForm:
     """Return the form for an answer; of no schema, for any value."""
     if schema is not None and _is_flat(schema):
         fields = {name: schema[name] for name in ("title", "required") if name in schema}
         properties = {name: dict(part) for name, part in schema.get("properties", {}).items()}
-        return Form(schema={"type": "object", **fields, "properties": properties}, content="answer")
+        return ElicitationForm(schema={"type": "object", **fields, "properties": properties}, content="answer")
     if schema is not None and _is_field(schema):
-        return Form(schema=_one(dict(schema)), content="value")
+        return ElicitationForm(schema=_one(dict(schema)), content="value")
     rule = "" if schema is None else f" It must satisfy {json.dumps(schema, ensure_ascii=False)[:SHOWN]}"
-    return Form(schema=_one({"type": "string", "description": f"JSON, or a text.{rule}"}), content="text")
+    return ElicitationForm(schema=_one({"type": "string", "description": f"JSON, or a text.{rule}"}), content="text")
 
 
 def _one(part: JSONObject) -> JSONObject:

@@ -18,7 +18,7 @@ from ..terminal import text_format
 from ..terminal.difference_text import ProposedDifference
 from ..terminal.ticket_text import answerable_by_yes, barred, details
 from .encoder import content_of, title_of, title_of_run
-from .forms import Form, form_of
+from .forms import ElicitationForm, form_of
 
 ONCE, ALWAYS, NEVER = "allow_once", "allow_always", "reject_once"
 """The kinds of our options, which are also their ids."""
@@ -44,7 +44,7 @@ class EditorQuestion:
     ticket: Ticket
     method: str
     params: JSONObject
-    form: Form | None = None
+    form: ElicitationForm | None = None
 
 
 @attrs.frozen(kw_only=True)

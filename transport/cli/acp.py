@@ -6,31 +6,36 @@ import argparse
 from collections.abc import AsyncIterator
 from functools import partial
 
+import attrs
+
 import greenroom as gr
 from greenroom.actors.backends.lines import LineReader
 from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..acp.agent import ACPAgent
 from ..acp.link import GatewayLink
-from ..acp.servers import NoServers
+from ..acp.servers import BridgedServers, EditorServers, with_servers
 from . import paths
 from .bridge import BridgeGateway, StandardStreams, read_bridge, run_bridge
-from .places import options
+from .owner import where
 
 
 def acp(args: argparse.Namespace) -> int:
     """Run the command."""
-    bridge = read_bridge(args)
-    return run_bridge(bridge, partial(_speak, args))
+    bridge, servers = read_bridge(args), EditorServers()
+    agents = tuple(with_servers(agent, servers) for agent in bridge.agents)
+    return run_bridge(attrs.evolve(bridge, agents=agents), partial(_speak, args, servers))
 
 
-async def _speak(args: argparse.Namespace, gateway: BridgeGateway, streams: StandardStreams) -> None:
+async def _speak(
+    args: argparse.Namespace, kept: EditorServers, gateway: BridgeGateway, streams: StandardStreams
+) -> None:
     link = GatewayLink()
-    place = gateway.bridge.place
-    where = () if place is None else options(place)
+    place, in_memory = where(args), bool(gateway.bridge.agents) and gateway.bridge.place is None
 
     def answer_elsewhere(run_id: str) -> str:
-        return f"Answer with: {paths.typed('approve', run_id, *where)}"
+        command = "" if in_memory else f", or with: {paths.typed('approve', run_id, *place)}"
+        return f"Answer in the console at {link.url}{command}"
 
     async def write(line: bytes) -> None:
         await streams.write_line(line.removesuffix(b"\n"))
@@ -38,7 +43,8 @@ async def _speak(args: argparse.Namespace, gateway: BridgeGateway, streams: Stan
     async with open_collapsing_nursery() as nursery:
         await nursery.start(link.stay_connected, gateway)
         agent = await _agent_key(link, args.agent)
-        editor = ACPAgent(link, agent, write, where=answer_elsewhere, servers=NoServers())
+        servers = BridgedServers(lambda: gateway.hosted, kept)
+        editor = ACPAgent(link, agent, write, where=answer_elsewhere, servers=servers)
         await editor.serve(_lines(streams))
         nursery.cancel_scope.cancel()
 

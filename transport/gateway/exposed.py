@@ -32,15 +32,15 @@ class A2AOptions:
         """Return True if an agent is offered."""
         return self.agents is None or key in self.agents
 
-    def root(self, here: Iterable[str]) -> str | None:
+    def root(self, known: Iterable[str]) -> str | None:
         """Return the agent whose card is at the root; None if there is not exactly one and none was named.
 
         Args:
-            here: The keys of the agents of this process.
+            known: The keys of the agents of this process, and of the others on its store.
         """
         if self.default is not None:
             return self.default
-        offered = [key for key in here if self.offers(key)]
+        offered = [key for key in known if self.offers(key)]
         return offered[0] if len(offered) == 1 else None
 
 

@@ -37,7 +37,7 @@ class Work(AgentExecutor):
 
     async def execute(self, context: RequestContext, queue: EventQueue) -> None:
         words = context.get_user_input()
-        count(f"{context.message.message_id} {words}")
+        count(f"{context.message.message_id} {words!r}")
         asked = 0
         if context.current_task is None:
             task = pb.Task(id=context.task_id, context_id=context.context_id, history=[context.message])

@@ -655,7 +655,8 @@ class World:
 
     def _check_projection(self, calls: Sequence[CallRow]) -> None:
         waits = self.waiting_parents()
-        projected = derive_run_status(call.status for call in calls if call.call_id not in waits)
+        moving = [c for c in calls if c.call_id not in waits and not (waits and c.at is CallPosition.ALLOWED)]
+        projected = derive_run_status(call.status for call in moving)
         assert self.row.nested == sum(call.parent is not None and call.at is not CallPosition.SETTLED for call in calls)
         hooks = any(call.position.phase is not None for call in calls)
         if projected is RunStatus.DONE:

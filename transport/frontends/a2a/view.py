@@ -93,7 +93,7 @@ class RunTask:
         said: The message of the status.
         artifacts: Id -> artifact, in the order of their beginnings; without the text if it is incomplete.
         growing: Id -> text, of incomplete ones.
-        text: The newest complete text of the assistant.
+        text: The text of the last answer; None after a call, whose result may be the output.
         history: What people have said, oldest first.
         tickets: Ticket id -> payload of run.approval.requested, of open tickets.
         facts: How the run ended: termination, code, reason, finish.
@@ -244,6 +244,10 @@ def _without(growing: Mapping[str, Growing], name: str) -> Mapping[str, Growing]
     return {other: text for other, text in growing.items() if other != name} if name in growing else growing
 
 
+def _called(task: RunTask, _: Event) -> RunTask:
+    return attrs.evolve(task, text=None)
+
+
 def _result(task: RunTask, event: Event) -> RunTask:
     parts = parts_in(event.payload.get("result"))
     return task if not parts else _made(task, f"{task.run}.{event.payload['callId']}", parts)
@@ -278,9 +282,9 @@ def _resolved(task: RunTask, event: Event) -> RunTask:
 
 
 def _ended(task: RunTask, event: Event) -> RunTask:
-    """Add the output, if no message of the assistant has it."""
+    """Add the output, if the last answer does not have it."""
     output = event.payload.get("output")
-    if output is None or output == task.text:
+    if output is None or (isinstance(output, str) and task.text is not None and task.text.endswith(output)):
         return task
     part = A2APart(text=output) if isinstance(output, str) else A2APart(data=output, media_type="application/json")
     return _made(task, f"{task.run}.output", (part,))
@@ -292,6 +296,7 @@ _FOLDS: Final[Mapping[str, Callable[[RunTask, Event], RunTask]]] = {
     "run.message.delta": _grown,
     "run.message.completed": _completed,
     "run.message.discarded": _discarded,
+    "run.tool.call": _called,
     "run.tool.result": _result,
     "run.artifact.ready": _published,
     "run.preview.ready": _published,

@@ -103,15 +103,17 @@ def _plan(caller: McpCaller, call: McpRequest, run_id: str, **more: Any) -> McpC
 
 
 def _run_id(who: Principal, caller: McpCaller, call: McpRequest) -> str:
-    """Return the id of the run that a call starts: the client's own, or the same for the same request of a session."""
-    run_id = call.meta.get(RUN)
-    if isinstance(run_id, str):
-        return run_id
-    if run_id is not None:
+    """Return the id of the run that a call starts.
+
+    It is the same for the same request of an MCP session, so that a cancel finds the run. In the modern era the client
+    may name the run.
+    """
+    if not caller.modern:
+        return run_of(who, caller.name, call.id)
+    run_id = call.meta.get(RUN, f"run_{uuid.uuid4().hex[:16]}")
+    if not isinstance(run_id, str):
         raise McpFault(INVALID_PARAMS, f"_meta {RUN} = {run_id!r:.100} is not a run's id")
-    if caller.modern:
-        return f"run_{uuid.uuid4().hex[:16]}"
-    return run_of(who, caller.name, call.id)
+    return run_id
 
 
 async def _answers(gateway: Gateway, who: Principal, tool: McpTool, params: JSONObject) -> tuple[str, dict[str, str]]:

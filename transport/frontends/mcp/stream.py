@@ -190,13 +190,13 @@ class CallStream:
         return b"retry: %d\nid: %b\ndata: \n\n" % (RETRY, self._event_id())
 
     def _folded(self, events: gr.EventSlice) -> bytes:
-        messages = list[JSONObject]()
+        chunks = list[bytes]()
         for frame in events.frames:
             if event_type(frame) in mcp.READ:
-                self._state, more = mcp.step(self._state, decode_event(frame))
-                messages += more
+                self._state, messages = mcp.step(self._state, decode_event(frame))
+                chunks.append(self._framed(messages))
         self._state = mcp.passed(self._state, events.last)
-        return self._framed(messages)
+        return b"".join(chunks)
 
     # --- rows --------------------------------------------------------------------------------------------------------
 
@@ -313,11 +313,11 @@ class CallStream:
         return self._framed(messages)
 
     def _framed(self, messages: Sequence[JSONObject]) -> bytes:
-        """Encode messages as server-sent events; the last one has the id, as with it the client has them all."""
-        frames = [b"data: %b\n\n" % _encode(message) for message in messages]
-        if frames and not self._call.modern:
-            frames[-1] = b"id: %b\n%b" % (self._event_id(), frames[-1])
-        return b"".join(frames)
+        """Encode messages as server-sent events, each with the id of the newest event behind which the call goes on."""
+        if not messages:
+            return b""
+        name = b"" if self._call.modern else b"id: %b\n" % self._event_id()
+        return b"".join([b"%bdata: %b\n\n" % (name, _encode(message)) for message in messages])
 
     def _event_id(self) -> bytes:
         call = self._call

@@ -46,6 +46,7 @@ def discarded(events: Sequence[Event]) -> set[str]:
 # --- every life ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("ACP-14")
 @pytest.mark.slow
 @given(life=lives, notices=st.booleans())
 def test_no_life_breaks_a_rule_of_the_protocol(life, notices):
@@ -63,6 +64,7 @@ def is_message(event: Event) -> bool:
     return event.type == "run.message.completed" and event.payload.get("callId") is None
 
 
+@pytest.mark.rule("ACP-4")
 @pytest.mark.slow
 @given(life=lives, cut=st.integers(0, 10_000))
 def test_a_session_that_is_loaded_anywhere_comes_to_the_same_conversation(life, cut):
@@ -78,6 +80,7 @@ def test_a_session_that_is_loaded_anywhere_comes_to_the_same_conversation(life, 
     assert loaded.end == live.end
 
 
+@pytest.mark.slow
 @given(life=lives)
 def test_a_replay_of_a_done_run_has_nothing_that_was_discarded_and_no_notice(life):
     events = life.events()
@@ -193,6 +196,7 @@ def lived(*acts: Any, **options: Any) -> list[Out]:
     return outs_of(events_of(world), **options)
 
 
+@pytest.mark.rule("ACP-14")
 def test_a_call_with_an_approval_is_told_from_its_beginning_to_its_end():
     outs = sound()
     (asked,) = [out for out in outs if isinstance(out, TicketOpened)]
@@ -207,6 +211,7 @@ def test_a_call_with_an_approval_is_told_from_its_beginning_to_its_end():
     assert outs[-1] == Ended(stop="end_turn", meta={"greenroom/run": "r"})
 
 
+@pytest.mark.rule("ACP-14")
 def test_a_text_that_was_shown_is_taken_back_with_a_notice():
     def fail(world: World) -> None:
         world.answer(inp.ModelFailed(message_id=world.in_flight(), kind="content_filtered", text="cut"))
@@ -217,6 +222,7 @@ def test_a_text_that_was_shown_is_taken_back_with_a_notice():
         assert taken["sessionUpdate"] == ("notice" if notices else "agent_message_chunk")
 
 
+@pytest.mark.rule("ACP-9")
 def test_a_run_that_a_stop_condition_ends_has_made_too_many_requests():
     rounds = [(says(calls=[call(f"c{n}", "read")]), lambda world, n=n: world.returns(f"c{n}")) for n in range(6)]
     end = lived(*(act for pair in rounds for act in pair))[-1]
@@ -234,6 +240,7 @@ def ended(to: str, **payload: Any) -> Ended:
     return end
 
 
+@pytest.mark.rule("ACP-9")
 def test_a_budget_a_refusal_and_a_failure_have_their_ends():
     assert ended("completed", code="token_budget", termination="stopped").stop == "max_tokens"
     assert ended("completed", code="timeout", termination="stopped").stop == "end_turn"
@@ -247,6 +254,7 @@ def test_a_budget_a_refusal_and_a_failure_have_their_ends():
     assert ended("completed", output={"total": 3}).meta == {"greenroom/run": "r", "greenroom/output": {"total": 3}}
 
 
+@pytest.mark.rule("ACP-14")
 def test_the_output_of_a_call_is_bounded_in_every_update():
     world = World(SPEC)
     says(calls=[call("c1", "read")])(world)
