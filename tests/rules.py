@@ -33,9 +33,11 @@ PAGES = {
     "AR": "artifacts",
     "HA": "handoffs",
     "TS": "toolsets",
+    "MB": "mcp",
     "MS": "mcp-server",
     "MC": "mcp-client",
     "ACP": "acp",
+    "AB": "remote-agents",
 }
 """The letters before the hyphen of an id, and the page whose rules have them."""
 ID = re.compile(r"\[([A-Z]+-\d+)\]")

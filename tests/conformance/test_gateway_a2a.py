@@ -139,7 +139,7 @@ async def test_edited_arguments_replace_those_of_the_agent(binding):
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
         a2a = A2A(address, binding)
         asked = await a2a.send(says("m1", "refund"))
-        edit = decides(tickets(asked)[0], editedArguments={"order": "9", "cents": 1})
+        edit = decides(tickets(asked)[0], editedArguments={"order": "9", "cents": 1.0})  # as protobuf writes 1
         await a2a.send(says("m2", edit, taskId=asked["id"]))
         view = await (await runtime.get(asked["id"])).view()
     (result,) = [message.content for message in view.messages if message.role == "tool"]

@@ -150,7 +150,14 @@ async def test_bad_decisions_are_refused_and_decide_nothing(binding):
             assert (refused.value.reason, refused.value.metadata["code"]) == ("INVALID_PARAMS", code), data
             assert named in refused.value.text
             assert await rows(runtime) == before
-        for parts in ([{"data": good}] * 2, [{"data": 7, "mediaType": codec.TICKET_TYPE}]):
+        deep: Any = 1
+        for _ in range(900):
+            deep = [deep]
+        for parts in (
+            [{"data": good}] * 2,
+            [{"data": 7, "mediaType": codec.TICKET_TYPE}],
+            [{"data": {**good, "result": deep}}],
+        ):
             with pytest.raises(Fault) as refused:
                 await a2a.send(says("d8", *parts, taskId=task["id"]))
             assert refused.value.reason == "INVALID_PARAMS"

@@ -49,6 +49,7 @@ async def picture() -> gr.Image:
 async def pay(invoice: int) -> str:
     """Pay an invoice."""
     effect(f"paid {invoice}")
+    await trio.sleep(0.03)  # time for a kill between effect and result
     return f"invoice {invoice} is paid"
 
 
@@ -56,6 +57,7 @@ async def pay(invoice: int) -> str:
 async def work(ctx: gr.ToolContext, until: str) -> str:
     """Work until there is a file, then have an effect."""
     await ctx.progress(0.25, "begun")
+    await trio.Path(f"{until}.begun").touch()
     while not await trio.Path(until).exists():  # noqa: ASYNC110 - a test makes the file
         await trio.sleep(0.02)
     await ctx.progress(0.75, "nearly done")

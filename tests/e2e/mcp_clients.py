@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ CLIENTS: dict[str, tuple[str, ...]] = {
     "python auto": (sys.executable, "python_client.py", "auto"),
 }
 """Name -> program."""
-MODERN = frozenset({"client 2.x", "python auto"})
 APPROVED = {"action": "accept", "content": {"decision": "approve"}}
 
 
@@ -72,6 +71,7 @@ class ClientProgram:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self.process = process
         self.progress: list[dict[str, Any]] = []
+        self.version = ""
 
     def does(self, task: str, **more: Any) -> None:
         assert self.process.stdin is not None
@@ -113,10 +113,9 @@ def client(name: str, target: dict[str, Any], *, asks: bool = True) -> Iterator[
     ) as process:
         try:
             driven = ClientProgram(process)
-            driven.gets("connected")
+            driven.version = driven.gets("connected")
             yield driven
-            assert process.stdin is not None
-            process.stdin.close()
-            process.wait(PATIENCE)
+            with suppress(BrokenPipeError):  # the client may have gone
+                process.communicate(timeout=PATIENCE)
         finally:
             process.kill()

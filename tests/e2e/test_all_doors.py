@@ -5,6 +5,7 @@ gateway is killed. Afterwards there is one log with one terminal event, and each
 """
 
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,10 @@ DOORS: tuple[type[Door], ...] = (
     *(SseDoor, WebSocketDoor, CliDoor, ConsoleDoor),
     *(AiSdkDoor, AgUiDoor, OlderAgUiDoor, McpDoor, A2ADoor, AcpDoor),
 )
+PROTOCOLS = re.compile(
+    r"(?i)[a-z.:-]*(?:websocket|\bsse\b|\bcli\b|console|ai.?sdk|ag.?ui|copilot|\bmcp|\ba2a|\bacp\b|elicit)[a-z.:-]*"
+)
+"""A word with the name of a protocol or of a door in it."""
 ROUNDS = 50
 SAMPLE = 3
 """Rounds of a session that is not the whole."""
@@ -149,3 +154,21 @@ def test_a_run_goes_through_all_doors_while_gateways_are_killed(
         assert truth.status == ("cancelled" if cancelled else "completed"), number
         unknown = sum(event["payload"].get("reason") == "outcome_unknown" for event in truth.events or ())
         assert 1 - unknown <= doors.house.effects(run) <= 1 + unknown, number
+
+
+def test_no_row_and_no_event_names_a_protocol(
+    doors: Doors, rng: random.Random, sampled: Callable[[Sequence[type[Door]], int], list[type[Door]]]
+) -> None:
+    """What is stored of runs that each door has started, answered and cancelled."""
+    for first in sampled(DOORS, 4):
+        run = doors.open(f"stored-{DOORS.index(first)}", first, rng)
+        doors.asked()
+        doors.of(first).decide()
+        doors.asked()
+        doors.of(first).cancel()
+        assert doors.asked() is None
+        assert doors.compare(run).status == "cancelled"
+    stored = doors.house.stored()
+    assert "run.approval.resolved" in stored
+    assert "operator" in stored
+    assert sorted(set(PROTOCOLS.findall(stored))) == []

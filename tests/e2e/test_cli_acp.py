@@ -10,10 +10,10 @@ import pytest
 
 from .cli_kit import PATIENCE, Cli
 
-pytestmark = [pytest.mark.slow, pytest.mark.rule("ACP-2")]
+pytestmark = pytest.mark.slow
 
 AGENTS = Path(__file__).parent / "acp_agents.py"
-HELLO = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}}
+HELLO: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}}
 
 
 @pytest.fixture
@@ -45,6 +45,7 @@ class Bridge:
         return json.loads(self.process.stdout.readline())
 
 
+@pytest.mark.rule("ACP-2")
 def test_it_hosts_a_gateway_and_ends_with_its_input(cli: Cli) -> None:
     with Bridge(cli, AGENTS, "--db", "runs.db") as bridge:
         assert bridge.ask(HELLO)["result"]["protocolVersion"] == 1
@@ -55,6 +56,7 @@ def test_it_hosts_a_gateway_and_ends_with_its_input(cli: Cli) -> None:
         assert "serving at http://127.0.0.1:" in err
 
 
+@pytest.mark.rule("ACP-2")
 def test_two_editors_share_the_gateway_of_the_first(cli: Cli) -> None:
     with Bridge(cli, AGENTS, "--db", "runs.db") as first:
         first.ask(HELLO)
@@ -64,6 +66,7 @@ def test_two_editors_share_the_gateway_of_the_first(cli: Cli) -> None:
             assert "serving" not in err
 
 
+@pytest.mark.rule("ACP-2")
 @pytest.mark.parametrize(
     ("words", "text", "code"),
     [
@@ -93,6 +96,7 @@ def test_a_wrong_token_is_said_in_one_line(cli: Cli) -> None:
         assert "token" in done.stderr
 
 
+@pytest.mark.rule("ACP-12")
 def test_an_interrupt_ends_it_in_order(cli: Cli) -> None:
     with Bridge(cli, AGENTS, "--db", "runs.db") as bridge:
         bridge.ask(HELLO)

@@ -8,10 +8,12 @@ import socket
 import stat
 from pathlib import Path
 
+import httpx
 import pytest
 
 from greenroom.actors.stores.sqlite.store import Owner, owner_of
 
+from ..support.mcp_client import META, MODERN
 from ..support.ports import free_port
 from .cli_kit import PATIENCE, Cli, Inside, lines_of, one_line, wait_for
 from .serving_kit import AGENTS, Server, serving
@@ -171,6 +173,17 @@ def test_a_file_with_several_agents_serves_all_of_them(cli: Cli, folder: Path) -
         assert {"painter", "support"} < set(server.report["agents"])
 
 
+def test_the_agents_for_mcp_hosts_can_be_chosen(cli: Cli, folder: Path) -> None:
+    meta = {f"{META}protocolVersion": MODERN, f"{META}clientCapabilities": {}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}}
+    headers = {"mcp-protocol-version": MODERN, "mcp-method": "tools/list"}
+    for options, names in (((), ["run_result", "slow", "support"]), (("--mcp", "slow"), ["run_result", "slow"])):
+        with serving(cli, "agents.py:support", "slow.py", *options) as server:
+            headers["authorization"] = f"Bearer {Path(server.report['tokenFile']).read_text().strip()}"
+            tools = httpx.post(f"{server.url}/v1/mcp", json=body, headers=headers).json()["result"]["tools"]
+        assert [tool["name"] for tool in tools] == names
+
+
 @pytest.mark.parametrize(
     ("arguments", "words", "code"),
     [
@@ -183,6 +196,7 @@ def test_a_file_with_several_agents_serves_all_of_them(cli: Cli, folder: Path) -
         (["slow.py", "--db", "."], "is a folder", 5),
         (["slow.py", "--port", "70000"], "is not between 0 and 65535", 2),
         (["slow.py", "--port", "x"], "is not between 0 and 65535", 2),
+        (["slow.py", "--port", "0", "--mcp", "fast"], "no agent here has the key 'fast'", 2),
         (["slow.py", "--max-running", "0"], "is not between 1 and 1000", 2),
         (["slow.py", "--token-file", "short"], "the token file", 2),
         (["slow.py", "--token-file", "nowhere/token"], "cannot be written", 2),

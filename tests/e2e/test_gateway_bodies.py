@@ -4,12 +4,14 @@ import copy
 import json
 
 import pytest
-from tests.support.gateway import http
+from tests.support.gateway import TOKEN, http
 from tests.support.gateway_inside import house
+from tests.support.mcp_client import META, MODERN, TASKS
 from tests.support.runs import agent
 
 import greenroom as gr
 from greenroom.testing import call
+from greenroom.transport.protocol.sealed import seal
 from greenroom.transport.server.routes import ROUTES
 
 pytestmark = pytest.mark.slow
@@ -48,6 +50,29 @@ AG_UI = {
 RESUME = [{"interruptId": "r.t1", "status": "resolved", "payload": {"approved": True, "editedArgs": {"a": 1}}}]
 DECIDE = {"type": "decide", "target": "c1", "action": "resume", "result": 1, "editedArguments": {"order": "8"},
           "reason": "fine", "fingerprint": "f"}  # fmt: skip
+MCP_META = {
+    f"{META}protocolVersion": MODERN,
+    f"{META}clientCapabilities": {"elicitation": {}, **TASKS},
+    "progressToken": 1,
+    "greenroom/run": "mcp-1",
+}
+MCP_ANSWERS = {"r.t1": {"action": "accept", "content": {"decision": "approve", "reason": "fine"}}}
+MCP_STATE = seal("mcp state", ["r", {"r.t1": ["r.t1", "f"]}], TOKEN)
+
+
+def mcp(method, **params):
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": MCP_META}}
+
+
+def headers_of(body):
+    """The headers that repeat the body of a modern MCP request."""
+    if "jsonrpc" not in body or "_meta" not in body["params"]:
+        return {}
+    params = body["params"]
+    name = params.get("name", params.get("taskId", ""))
+    return {"mcp-protocol-version": MODERN, "mcp-method": body["method"], "mcp-name": name}
+
+
 BODIES = [
     ("/v1/runs", {"agent": "helper", "text": "hi", "run": "q", "thread": "t", "session": "s", "onBusy": "queue"}),
     ("/v1/runs/{run}/commands", DECIDE),
@@ -60,6 +85,24 @@ BODIES = [
     ("/v1/ag-ui/agents/{agent}/run", AG_UI),
     ("/v1/ag-ui/agents/{agent}/run", {**AG_UI, "resume": RESUME}),
     ("/v1/queues/{queue}", {"maxRunning": 3, "paused": False}),
+    ("/v1/mcp", mcp("tools/call", name="clerk", arguments={"input": "hi"})),
+    ("/v1/mcp", mcp("tools/call", name="clerk", arguments={}, requestState=MCP_STATE, inputResponses=MCP_ANSWERS)),
+    ("/v1/mcp", mcp("tools/call", name="run_result", arguments={"run": "r", "wait": 0})),
+    ("/v1/mcp", mcp("tools/list", cursor="run_result")),
+    ("/v1/mcp", mcp("tasks/update", taskId="r", inputResponses=MCP_ANSWERS)),
+    (
+        "/v1/mcp",
+        {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "initialize",
+            "params": {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"elicitation": {"form": {}}},
+                "clientInfo": {},
+            },
+        },
+    ),
     ("/v1/prune", {"before": "2020-01-31T09:30:00Z"}),
 ]
 NAMES = {"run": "r", "agent": "clerk", "version": "v6", "chat": "chat-1", "queue": "unused"}
@@ -140,7 +183,7 @@ async def test_no_body_makes_a_handler_fail(sampled):
             template, body = BODIES[number]
             target = template.format(**NAMES)
             data = json.dumps(changed(body, path, bad)).encode()
-            found = await http(here.address, "POST", target, body=data)
+            found = await http(here.address, "POST", target, body=data, headers=headers_of(body))
             assert found.status < 500, (target, path, found.body)
             assert here.failures.texts == [], (target, path)
         for one in (await here.runtime.runs(limit=1000)).runs:

@@ -235,16 +235,16 @@ class ACPAgent:
         if not lines and before is None:
             raise RequestFailed(NOT_FOUND, f"there is no session {session_id}")
         refused = self._open(session_id, request)
-        session, desk = self._sessions[session_id], self._must_desk()
+        session, runs = self._sessions[session_id], list[FollowedRun]()
         for line in lines:
-            run = FollowedRun(desk, session_id, line.run_id)
             if shown or line.ended_at is None:
+                run = FollowedRun(self._must_desk(), session_id, line.run_id)
                 await run.replay(line.last_sequence, shown=shown)
-                if not run.ended:
-                    session.runs.append(run)
+                runs += [] if run.ended else [run]
+        session.runs += runs
         await self._editor.respond(request_id, {})
         await self._report(session_id, refused)
-        for run in tuple(session.runs):
+        for run in runs:
             nursery.start_soon(self._follow, session, run)
 
     async def _list(self, request_id: RequestId, params: JSONObject, _: trio.Nursery) -> None:
@@ -256,7 +256,8 @@ class ACPAgent:
             lines.setdefault(line.thread_id, line)
         if request.cursor is not None:  # a thread is listed at its newest run, which an earlier page may have
             newest = [await self._page(by=by, agent=self._agent, thread_id=thread, limit=1) for thread in lines]
-            lines = {line.thread_id: line for found in newest for line in found.runs if line == lines[line.thread_id]}
+            newest_ids = {line.run_id for listing in newest for line in listing.runs}
+            lines = {thread: line for thread, line in lines.items() if line.run_id in newest_ids}
         sessions = [self._session_info(line, request.cwd) for line in lines.values()]
         shown = [info for info in sessions if request.cwd in (None, info["cwd"])]
         more = {} if page.cursor is None else {"nextCursor": page.cursor}

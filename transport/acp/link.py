@@ -54,6 +54,11 @@ class GatewayLink:
     def __repr__(self) -> str:
         return f"<GatewayLink: {self._client!r}>"
 
+    @property
+    def url(self) -> str:
+        """The address of the present gateway; "" while there is none."""
+        return "" if self._client is None else self._client.url
+
     def use(self, client: Client | None) -> None:
         """Use a client from now on; None: there is none now."""
         self._client = client

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Final, Literal, assert_never
 
 import attrs
 import trio
@@ -115,16 +115,20 @@ class FollowedRun:
     async def _replayed(self, outs: list[Out], *, shown: bool) -> None:
         for out in outs:
             match out:
-                case Update(fields=fields) if shown:
-                    await self._desk.editor.update(self._session_id, fields)
+                case Update(fields=fields):
+                    self._resting = False
+                    if shown:
+                        await self._desk.editor.update(self._session_id, fields)
                 case TicketOpened(ticket=ticket):
                     self._tickets[ticket.ticket_id] = _OpenTicket(ticket)
                 case TicketClosed(ticket_id=ticket_id):
                     self._tickets.pop(ticket_id, None)
+                case Rested():
+                    self._resting = True
                 case Ended():
                     self._ended.set()
                 case _:
-                    self._resting = isinstance(out, Rested)
+                    assert_never(out)
 
     async def follow(self) -> None:
         """Follow the run from where it is to its end; answer the prompt at the end, or before it with an error."""
@@ -186,6 +190,8 @@ class FollowedRun:
                 await self._hand_over()
             case Ended():
                 await self._end(out)
+            case _:
+                assert_never(out)
 
     async def _end(self, end: Ended) -> None:
         if self._cancelled:  # whatever came first: the protocol demands this answer to a cancel
@@ -236,6 +242,8 @@ class FollowedRun:
             if opened.state == "dismissed" and not self._cancelled:
                 await trio.sleep(DISMISSED)
             await self._hand_over()
+        if opened.scope.cancelled_caught and opened.request is not None:  # it may have been sent meanwhile
+            await self._desk.editor.withdraw(opened.request)
 
     async def _question(self, ticket: Ticket, note: str) -> EditorQuestion | Unaskable:
         client = await self._desk.link.client()

@@ -17,7 +17,7 @@ from ..acp.link import GatewayLink
 from ..acp.servers import BridgedServers, EditorServers, with_servers
 from . import paths
 from .bridge import BridgeGateway, StandardStreams, read_bridge, run_bridge
-from .places import options
+from .owner import where
 
 
 def acp(args: argparse.Namespace) -> int:
@@ -31,11 +31,11 @@ async def _speak(
     args: argparse.Namespace, kept: EditorServers, gateway: BridgeGateway, streams: StandardStreams
 ) -> None:
     link = GatewayLink()
-    place = gateway.bridge.place
-    where = () if place is None else options(place)
+    place, in_memory = where(args), bool(gateway.bridge.agents) and gateway.bridge.place is None
 
     def answer_elsewhere(run_id: str) -> str:
-        return f"Answer with: {paths.typed('approve', run_id, *where)}"
+        command = "" if in_memory else f", or with: {paths.typed('approve', run_id, *place)}"
+        return f"Answer in the console at {link.url}{command}"
 
     async def write(line: bytes) -> None:
         await streams.write_line(line.removesuffix(b"\n"))

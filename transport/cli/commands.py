@@ -337,6 +337,7 @@ COMMANDS: Final[Mapping[str, CommandLine]] = {
         option("--on-abort WHAT",
             "effect on a run whose chat page closes its stream: continue, or cancel (default: continue)",
             choices=("continue", "cancel"), default="continue"),
+        option("--mcp AGENT...", "an agent that MCP hosts can call at /v1/mcp (default: all)", default=[]),
         option("--max-running N", "maximum number of runs that work at once", types.count),
         option("--json", "print the address as one line of JSON"),
         examples="""\

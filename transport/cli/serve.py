@@ -86,6 +86,7 @@ def serve(args: argparse.Namespace) -> int:
             hosts=args.host_name,
             origins=args.origin,
             on_abort=args.on_abort,
+            mcp=args.mcp or None,
             sockets=() if link is None else link.sockets(),
         )
         service = Service(agents, place, gate, args.max_running, shown, secrets, link)
@@ -200,6 +201,7 @@ def _words(args: argparse.Namespace, token_file: Path) -> list[str]:
         ("--host-name", args.host_name),
         ("--origin", args.origin),
         ("--on-abort", [args.on_abort]),
+        ("--mcp", args.mcp),
         ("--max-running", [] if args.max_running is None else [args.max_running]),
         ("--secret-env", args.secret_env or ()),
         ("--secrets-file", args.secrets_file or ()),

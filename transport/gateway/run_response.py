@@ -56,6 +56,9 @@ class RunResponse(ABC, Generic[S]):
     async def _prepare(self, found: gr.EventSlice) -> None:
         """Read what the events name and do not have, before `_encoded`."""
 
+    async def _prepare_end(self) -> None:
+        """Read what the end of the stream names and does not have, before `_ended`."""
+
     @abstractmethod
     def _encoded(self, found: gr.EventSlice) -> bytes:
         """Fold events, set `_next`, and return the parts as bytes."""
@@ -109,6 +112,7 @@ class RunResponse(ABC, Generic[S]):
             if found is not None:
                 await self._prepare(found)
         except StopAsyncIteration:
+            await self._prepare_end()
             return self._end(None)
         except (gr.RunDegradedError, gr.UnknownRun, gr.StoreError, gr.RuntimeClosed) as error:
             known = gr.StoreUnavailable | gr.StoreDown | gr.LogReplaced

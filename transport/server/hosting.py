@@ -43,6 +43,7 @@ class GatewayOptions:
         token: Token of the operator.
         token_file: File with the token for other processes; None for no file.
         on_abort: Effect of a closed chat stream on its run, as in `serve`.
+        mcp: Keys of the agents that are MCP tools, as in `serve`.
         sockets: Listening sockets of the parent, in place of host and port.
     """
 
@@ -53,6 +54,7 @@ class GatewayOptions:
     hosts: Iterable[str] = ()
     origins: Iterable[str] = ()
     on_abort: OnAbort = "continue"
+    mcp: Iterable[str] | None = None
     sockets: Sequence[socket.socket] = ()
 
 
@@ -77,6 +79,7 @@ async def hosting(runtime: gr.Runtime, gate: GatewayOptions) -> AsyncIterator[Ad
                     hosts=gate.hosts,
                     origins=gate.origins,
                     on_abort=gate.on_abort,
+                    mcp=gate.mcp,
                     sockets=gate.sockets,
                 )
             )

@@ -224,6 +224,7 @@ class AcpDoor(Door):
     def _answer(self, number: int) -> dict[str, Any]:
         while number not in self._answers:
             assert self._hear(PATIENCE), self
+        assert "result" in self._answers[number], self._answers[number]
         result: dict[str, Any] = self._answers[number]["result"]
         return result
 

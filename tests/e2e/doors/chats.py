@@ -173,7 +173,7 @@ class AgUiDoor(ChatDoor):
 
     def cancel(self) -> None:
         path = f"/v1/runs/{self.run}/commands"
-        until(lambda: self.gateway.ask("POST", path, {"type": "cancel"}, name=f"{self.name}-{self.run}"))
+        until(lambda: self.gateway.ask("POST", path, {"type": "cancel"}, name=f"4-{self.run}"))
 
     @property
     def _over(self) -> bool:

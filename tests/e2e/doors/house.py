@@ -131,6 +131,22 @@ class House:
         if moment is not None:
             timer.join()
 
+    def stored(self) -> str:
+        """All rows of all tables, as text."""
+        import psycopg
+        from psycopg import sql
+
+        with psycopg.connect(self.store.partition("?")[0]) as connection:
+            schema = self.store.rpartition("schema=")[2]
+            found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", [schema])
+            rows = [
+                value
+                for (table,) in found.fetchall()
+                for row in connection.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(schema, table)))
+                for value in row
+            ]
+        return " ".join(value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in rows)
+
     def effects(self, run: str) -> int:
         """How often the money of a run was paid back."""
         path = self.folder / "effects.log"

@@ -9,7 +9,10 @@ from typing import Any
 import mcp_types as types
 import trio
 from mcp import Client, StdioServerParameters
+from mcp.client import streamable_http
 from mcp.client.streamable_http import create_mcp_http_client, streamable_http_client
+
+streamable_http.MAX_RECONNECTION_ATTEMPTS = 60  # a busy machine starts a server slowly
 
 
 def says(value: Any) -> None:
@@ -79,4 +82,8 @@ async def main(mode: Any, server: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    trio.run(main, sys.argv[1], json.loads(sys.argv[2]))
+    try:
+        trio.run(main, sys.argv[1], json.loads(sys.argv[2]))
+    except BaseException as error:  # noqa: BLE001 - Python would wait for the thread that reads the input
+        says({"gone": repr(error)})
+        os._exit(1)

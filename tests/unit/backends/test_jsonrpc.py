@@ -134,3 +134,33 @@ def test_a_line_that_is_too_long_costs_one_line():
     assert list(reader.feed(b"123456")) == []
     assert repr(reader) == "<LineReader: 0 bytes of an unfinished line>"
     assert reader.end() is None
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "request_id"),
+    [
+        ({"id": "x", "method": "m", "params": []}, -32602, "x"),
+        ({"id": [], "method": "m", "params": []}, -32602, None),
+        ({"id": None, "method": "m"}, -32600, None),
+        ({"id": True, "method": "m"}, -32600, None),
+        ({"id": "y" * 1_025, "method": "m"}, -32600, None),
+        ({}, -32600, None),
+        ({"method": 7}, -32600, None),
+    ],
+)
+def test_a_fault_has_the_error_that_answers_it(message, code, request_id):
+    peer = JSONRPCPeer()
+    fault = peer.receive(message)
+    assert isinstance(fault, ProtocolFault)
+    error = json.loads(peer.refuse(fault))
+    assert (error["error"]["code"], error["id"]) == (code, request_id)
+    assert error["error"]["message"] == fault.rule
+
+
+def test_a_fault_in_an_answer_is_not_answered_and_an_error_may_have_data():
+    peer = JSONRPCPeer()
+    fault = peer.receive({"id": 7, "result": 1})
+    assert isinstance(fault, ProtocolFault)
+    assert peer.refuse(fault) == b""
+    peer.receive({"id": 1, "method": "m"})
+    assert json.loads(peer.fail(1, -32603, "no", {"code": "x"}))["error"]["data"] == {"code": "x"}

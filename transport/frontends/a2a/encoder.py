@@ -1,10 +1,10 @@
 """A run as a stream of A2A: first the A2A task as it is, then what changes, from the log.
 
 Theory of operation. `begin` creates the state of one stream, `step` folds one event and returns the items for the
-client, `finish` returns the A2A task if the events end before the stream has begun. Events are always fed from sequence
-1 on. The stream begins with the event `after`; after a request with commands it begins when these have woken the run,
-so its first item does not show the question that the client has just answered. With `resumed` it goes on behind `after`
-without a first item. It ends with the first state of rest: a terminal one, or INPUT_REQUIRED.
+client, `finish` returns the last item where the run rests. Events are always fed from sequence 1 on. The stream begins
+with the event `after`, or with `resumed` behind it and without a first item. It ends with a terminal state, or with
+INPUT_REQUIRED where the run rests: a run that waits may have commands that have not acted yet, such as further
+decisions of the same message, and a client that has just answered must not be shown the question again.
 
 | event | items |
 |---|---|
@@ -41,66 +41,69 @@ class A2AStream:
 
     Attributes:
         task: The fold of the events so far.
-        after, waking, resumed, history: As passed to `begin`.
+        sequence: That of the newest event.
+        after, resumed, history: As passed to `begin`.
         started, ended: The client has the first item, or the last.
+        asks: The client does not know yet that the run waits.
     """
 
     task: RunTask
+    sequence: int = 0
     after: int
-    waking: bool
     resumed: bool
     history: int | None
     started: bool = False
     ended: bool = False
+    asks: bool = False
 
 
-def begin(
-    run_id: str, thread_id: str, *, after: int, waking: bool = False, resumed: bool = False, history: int | None = None
-) -> A2AStream:
+def begin(run_id: str, thread_id: str, *, after: int, resumed: bool = False, history: int | None = None) -> A2AStream:
     """Create the state of a stream before the first event.
 
     Args:
         run_id: The run.
         thread_id: Its thread.
         after: The sequence of the newest event; with `resumed` that of the last one that the client has.
-        waking: The request has commands for the run. A stream does not begin while the run waits; its events end if
-            the commands do not wake the run.
         resumed: The client has the A2A task, and everything up to `after`.
         history: As for `RunTask.task`.
     """
     task = RunTask(run=run_id, thread=thread_id)
-    return A2AStream(task=task, after=after, waking=waking, resumed=resumed, history=history)
+    return A2AStream(task=task, after=after, resumed=resumed, history=history)
 
 
 def step(state: A2AStream, event: Event) -> tuple[A2AStream, tuple[A2AItem, ...]]:
-    """Fold the next event; return the state and the items for the client. No item follows a state of rest."""
+    """Fold the next event; return the state and the items for the client. No item follows a terminal state."""
     if state.ended:
         return state, ()
-    before = state.task
-    task = fold(before, event)
-    state = attrs.evolve(state, task=task)
-    if state.started:
+    before, task = state.task, fold(state.task, event)
+    waits, started = task.state is TaskState.INPUT_REQUIRED, state.started
+    items: tuple[A2AItem, ...] = ()
+    if started:
         items = _items(before, task, event)
-        rests = any(isinstance(item, StatusUpdate) and item.status.state.at_rest for item in items)
-        return (attrs.evolve(state, ended=True) if rests else state), items
-    if event.sequence < state.after or (state.waking and task.state is TaskState.INPUT_REQUIRED):
-        return state, ()
-    if state.resumed:
-        return attrs.evolve(state, started=True, ended=task.state.terminal), ()
-    return _started(state)
+    elif event.sequence >= state.after:
+        started = state.resumed or not waits
+        items = (task.task(history=state.history),) if started and not state.resumed else ()
+    asks = waits and (state.asks or any(isinstance(item, StatusUpdate) for item in items))
+    if waits:
+        items = tuple(item for item in items if not isinstance(item, StatusUpdate))
+    return attrs.evolve(
+        state,
+        task=task,
+        sequence=event.sequence,
+        started=started,
+        ended=started and task.state.terminal,
+        asks=asks,
+    ), items
 
 
 def finish(state: A2AStream) -> tuple[A2AStream, tuple[A2AItem, ...]]:
-    """End the stream at the end of the events: a stream that has not begun is the A2A task as it is."""
-    if state.started or state.resumed:
-        return attrs.evolve(state, ended=True), ()
-    state, items = _started(state)
-    return attrs.evolve(state, ended=True), items
-
-
-def _started(state: A2AStream) -> tuple[A2AStream, tuple[A2AItem, ...]]:
-    task = state.task
-    return attrs.evolve(state, started=True, ended=task.state.at_rest), (task.task(history=state.history),)
+    """End the stream where the run rests; a stream that has not begun is the A2A task as it is."""
+    items: tuple[A2AItem, ...] = ()
+    if not state.ended and not state.started and not state.resumed:
+        items = (state.task.task(history=state.history),)
+    elif not state.ended and state.asks:
+        items = (_status(state.task),)
+    return attrs.evolve(state, started=True, ended=True, asks=False), items
 
 
 # --- what an event comes to ------------------------------------------------------------------------------------------
@@ -112,8 +115,12 @@ def _items(before: RunTask, task: RunTask, event: Event) -> tuple[A2AItem, ...]:
         items += _texts(before, task, event) if event.type in _TEXTS else _changed(before, task)
     asks = task.said is not before.said and event.type != "run.approval.resolved"
     if asks or task.state is not before.state or task.agent != before.agent:
-        items.append(StatusUpdate(task_id=task.run, context_id=task.thread, status=task.status, metadata=task.metadata))
+        items.append(_status(task))
     return tuple(items)
+
+
+def _status(task: RunTask) -> StatusUpdate:
+    return StatusUpdate(task_id=task.run, context_id=task.thread, status=task.status, metadata=task.metadata)
 
 
 def _texts(before: RunTask, task: RunTask, event: Event) -> list[A2AItem]:

@@ -22,13 +22,15 @@ from greenroom.actors.backends.a2a_codec import CONTENT_TYPE_NOT_SUPPORTED, TICK
 from greenroom.actors.backends.a2a_values import A2AInvalid, A2AMessage, A2APart, Role
 from greenroom.actors.contract.decisions import ActionWord
 from greenroom.actors.contract.parts import type_of_url
-from greenroom.actors.contract.plain import JSONObject
+from greenroom.actors.contract.plain import JSONObject, JSONValue
 
 from ...protocol.up import Decide, Send, SentAttachment, Start, structure
 from . import ids
 
 MOST_ANSWERS: Final = 100
 """Most decisions of one message."""
+_LARGEST: Final = 2**53
+"""The largest whole number up to which a float has every whole number."""
 _BETWEEN: Final = "\n\n"
 """Joins the texts of a message."""
 
@@ -138,8 +140,25 @@ def _is_answer(part: A2APart) -> bool:
 def _answer(part: A2APart, index: int) -> SentDecision:
     if not isinstance(part.data, dict):
         raise A2AInvalid(f"the data of parts[{index}] is not an object; a decision has ticketId and action")
-    answer: SentDecision = structure(part.data, SentDecision, f"parts[{index}].data")
+    try:
+        data = _whole_numbers(part.data)
+    except RecursionError as error:
+        raise A2AInvalid(f"the data of parts[{index}] is nested too deeply") from error
+    answer: SentDecision = structure(data, SentDecision, f"parts[{index}].data")
     return answer
+
+
+def _whole_numbers(value: JSONValue) -> JSONValue:
+    """Return data with 1 in place of 1.0: the data of protobuf, and so of official clients, has no whole numbers."""
+    match value:
+        case float() if value.is_integer() and abs(value) <= _LARGEST:
+            return int(value)
+        case dict():
+            return {name: _whole_numbers(item) for name, item in value.items()}
+        case list():
+            return [_whole_numbers(item) for item in value]
+        case _:
+            return value
 
 
 def _attachment(part: A2APart, index: int) -> SentAttachment:

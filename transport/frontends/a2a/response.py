@@ -72,9 +72,9 @@ class AnswerForm:
 class A2AResponse(RunResponse[A2AStream]):
     """The items of a stream, as server-sent events; their id is `<epoch>-<sequence>`."""
 
-    def __init__(self, gateway: Gateway, who: Principal, state: A2AStream, wire: AnswerForm) -> None:
+    def __init__(self, gateway: Gateway, who: Principal, state: A2AStream, form: AnswerForm) -> None:
         super().__init__(gateway, who, state.task.run, state)
-        self._wire = wire
+        self._form = form
         self._items: list[tuple[int, A2AItem]] = []
 
     def response(self) -> Streamed:
@@ -99,17 +99,23 @@ class A2AResponse(RunResponse[A2AStream]):
         del found  # `_prepare` has folded it
         epoch, lines = self._gateway.epoch, list[bytes]()
         for index, (sequence, item) in enumerate(self._items):
-            data = b"data: %b\n\n" % self._wire.item(item)
+            data = b"data: %b\n\n" % self._form.item(item)
             is_last = index + 1 == len(self._items) or self._items[index + 1][0] != sequence
             lines.append(b"id: %b-%d\n%b" % (epoch.encode(), sequence, data) if is_last else data)
         return b"".join(lines)
 
+    async def _prepare_end(self) -> None:
+        state, items = finish(self._told)
+        self._items = [(state.sequence, await with_files(self._gateway, self._run_id, item)) for item in items]
+
     def _ended(self, state: A2AStream, cause: Exception | None) -> tuple[A2AStream, bytes]:
-        state, items = finish(state)
-        sent = b"".join(b"data: %b\n\n" % self._wire.item(item) for item in items if cause is None)
-        if cause is None or isinstance(cause, gr.RuntimeClosed):
-            return state, sent  # the client subscribes again
-        return state, b"event: error\ndata: %b\n\n" % self._wire.fault(cut_off(cause))
+        """Return the last item of a run that rests; a stream that is cut off has an error, or at a stop nothing."""
+        state, _ = finish(state)
+        if cause is None:
+            return state, self._encoded(gr.EventSlice(1, ()))
+        if isinstance(cause, gr.RuntimeClosed):
+            return state, b""  # the client subscribes again
+        return state, b"event: error\ndata: %b\n\n" % self._form.fault(cut_off(cause))
 
 
 class A2AAnswer(A2AResponse):
@@ -122,15 +128,20 @@ class A2AAnswer(A2AResponse):
     async def _prepare(self, found: gr.EventSlice) -> None:
         self._folded(found)
         if self._next.ended:
-            self._answer = await with_files(self._gateway, self._run_id, _task(self._next))
+            await self._read_answer(self._next)
 
     def _encoded(self, found: gr.EventSlice) -> bytes:
-        return b"" if self._answer is None else self._wire.item(self._answer)
+        return b"" if self._answer is None else self._form.item(self._answer)
+
+    async def _prepare_end(self) -> None:
+        await self._read_answer(self._told)
+
+    async def _read_answer(self, state: A2AStream) -> None:
+        self._answer = await with_files(self._gateway, self._run_id, _task(state))
 
     def _ended(self, state: A2AStream, cause: Exception | None) -> tuple[A2AStream, bytes]:
         """Return the A2A task as it stands: the client asks for it again, if it does not rest."""
-        state, _ = finish(state)
-        return state, self._wire.item(_task(state))
+        return finish(state)[0], self._form.item(self._answer or _task(state))
 
 
 def _task(state: A2AStream) -> A2ATask:

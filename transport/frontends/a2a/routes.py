@@ -42,7 +42,7 @@ def _rest(name: str, operation: Operation) -> Callable[[Gateway, Request], Await
                 agent=request.params["agent"],
                 operation=operation,
                 params=params,
-                wire=AnswerForm(binding="HTTP+JSON"),
+                form=AnswerForm(binding="HTTP+JSON"),
             )
             return await perform(call)
         except (A2AFault, A2AInvalid, Refused) as error:
@@ -68,7 +68,7 @@ async def a2a_rpc(gateway: Gateway, request: Request) -> Response | Streamed:
             agent=request.params["agent"],
             operation=asked.operation,
             params=asked.params,
-            wire=AnswerForm(binding="JSONRPC", request_id=request_id),
+            form=AnswerForm(binding="JSONRPC", request_id=request_id),
         )
         return await perform(call)
     except (A2AFault, A2AInvalid, Refused) as error:

@@ -69,7 +69,7 @@ class A2ACall:
         agent: The agent's key.
         operation: The operation.
         params: Its parameters, as JSON data.
-        wire: The form of the answer.
+        form: The form of the answer.
     """
 
     gateway: Gateway
@@ -77,7 +77,7 @@ class A2ACall:
     agent: str
     operation: Operation
     params: Any
-    wire: AnswerForm
+    form: AnswerForm
 
     def read(self, kind: Any) -> Any:
         """Return the parameters as a value.
@@ -85,12 +85,12 @@ class A2ACall:
         Raises:
             A2AInvalid: they are invalid.
         """
-        in_query = self.wire.binding == "HTTP+JSON" and self.request.method != "POST"
+        in_query = self.form.binding == "HTTP+JSON" and self.request.method != "POST"
         return read(kind, self.params, textual=in_query)
 
     def answer(self, result: msgspec.Struct) -> Response:
         """Return the response of a result."""
-        return Response(body=self.wire.result(result))
+        return Response(body=self.form.result(result))
 
 
 async def perform(call: A2ACall) -> Response | Streamed:
@@ -147,15 +147,15 @@ async def _send(call: A2ACall) -> Response | Streamed:
         info = await _visible(call, params.message.task_id)
         _check_context(params.message, info)
         refused = await tell(call.gateway, call.request.who, info.run_id, params.message, said)
-        call = attrs.evolve(call, wire=attrs.evolve(call.wire, refused=refused))
+        call = attrs.evolve(call, form=attrs.evolve(call.form, refused=refused))
     else:
         info = await _started(call, params.message, said)
     if params.configuration.return_immediately and not call.operation.streams:
         task = await _task(call, info, history)
-        return Response(body=call.wire.item(task))
-    state = await _begun(call, info, after, waking=bool(params.message.task_id), history=history)
+        return Response(body=call.form.item(task))
+    state = await _begun(call, info, after, history)
     kind = A2AResponse if call.operation.streams else A2AAnswer
-    return kind(call.gateway, call.request.who, state, call.wire).response()
+    return kind(call.gateway, call.request.who, state, call.form).response()
 
 
 def _check_configuration(wishes: SendConfiguration) -> None:
@@ -207,8 +207,8 @@ async def _subscribe(call: A2ACall) -> Streamed:
     info, after = await _visible(call, params.id), _cursor(call)
     if after is None and await _status(call, info) is RunStatus.DONE:
         raise A2AFault(codec.UNSUPPORTED_OPERATION, f"the task {info.run_id!r} has ended; GetTask has its end")
-    state = await _begun(call, info, after, waking=False, history=None)
-    return A2AResponse(call.gateway, call.request.who, state, call.wire).response()
+    state = await _begun(call, info, after, None)
+    return A2AResponse(call.gateway, call.request.who, state, call.form).response()
 
 
 async def _cancel(call: A2ACall) -> Response:
@@ -242,7 +242,7 @@ async def _cancel(call: A2ACall) -> Response:
 async def _task(call: A2ACall, info: RunInfo, history: int | None) -> Any:
     """Return the A2A task as it is now, with its small files, and the decisions that were refused."""
     task = (await folded(call.gateway, info.run_id, info.thread_id)).task(history=history)
-    return call.wire.noted(await with_files(call.gateway, info.run_id, task))
+    return call.form.noted(await with_files(call.gateway, info.run_id, task))
 
 
 async def _status(call: A2ACall, info: RunInfo) -> RunStatus | None:
@@ -277,11 +277,11 @@ def _cursor(call: A2ACall) -> int | None:
     return resumed_after(call.gateway, call.request) if is_resumed else None
 
 
-async def _begun(call: A2ACall, info: RunInfo, after: int | None, *, waking: bool, history: int | None) -> A2AStream:
+async def _begun(call: A2ACall, info: RunInfo, after: int | None, history: int | None) -> A2AStream:
     """Return the state of a stream that begins now, or that goes on behind a sequence."""
     head = await call.gateway.api.head(call.request.who, info.run_id)
     if after is not None and after > head:
         raise Refused("reset", f"the newest event is {head}, not {after}; subscribe without Last-Event-ID")
     if after is not None:
         return begin(info.run_id, info.thread_id, after=after, resumed=True)
-    return begin(info.run_id, info.thread_id, after=head, waking=waking, history=history)
+    return begin(info.run_id, info.thread_id, after=head, history=history)

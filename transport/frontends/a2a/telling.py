@@ -60,7 +60,7 @@ async def tell(
 def _all_refused(refused: list[tuple[str, Refused]]) -> A2AFault:
     ticket_id, first = refused[0]
     fault = fault_of(first)
-    text = "; ".join(f"ticket {name!r:.100}: {refusal.message}" for name, refusal in refused[:10])
+    text = "; ".join(f"ticket {name!r:.100}: {refusal.error.code}, {refusal.message}" for name, refusal in refused[:10])
     return A2AFault(fault.error, text, metadata={**fault.metadata, "ticketId": ticket_id})
 
 

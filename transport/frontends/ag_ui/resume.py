@@ -160,7 +160,7 @@ def _command(record: RunRecord, ticket: Ticket, entry: ResumeEntry) -> Decide:
     except ValueError as error:
         raise ResumeRefused("bad_message", f"{ticket.ticket_id}: {error}") from error
     return Decide(
-        id=f"ag-ui.{content_digest([ticket.ticket_id, entry.status, entry.payload])}",
+        id=content_digest(["ag-ui", ticket.ticket_id, entry.status, entry.payload]),
         run=record.info.run_id,
         target=ticket.ticket_id,
         action=draft.action,

@@ -134,12 +134,12 @@ def run_of(who: Principal, thread_id: str, message_id: str) -> str:
 
 def command_of(thread_id: str, message_id: str) -> str:
     """Return the id of the command that sends a user message to a started run."""
-    return f"ag-ui.{content_digest([thread_id, message_id])}"
+    return content_digest(["ag-ui", thread_id, message_id])
 
 
 def session_of(run_id: str) -> str:
     """Return the session id in which a run remembers the `runId` that started it."""
-    return f"ag-ui:{run_id if _SESSION.fullmatch(run_id) else content_digest(run_id)}"
+    return f"r.{run_id if _SESSION.fullmatch(run_id) else content_digest(run_id)}"
 
 
 # --- beginning and resuming ------------------------------------------------------------------------------------------

@@ -113,9 +113,8 @@ def decisions_of(ticket: Ticket, answer: TicketAnswer) -> Sequence[Decide]:
 
 
 def _decision(ticket: Ticket, answer: TicketAnswer, action: Any, result: Any = None) -> Decide:
-    digest = content_digest([ticket.ticket_id, action, result, answer.reason])
     return Decide(
-        id=f"ai-sdk.{digest}",
+        id=content_digest(["ai-sdk", ticket.ticket_id, action, result, answer.reason]),
         run=ticket.run_id,
         target=ticket.ticket_id,
         action=action,

@@ -87,7 +87,7 @@ async def cancel(gateway: Gateway, request: Request) -> Response:
     if record is None:
         raise Refused("unknown_run", f"the chat {request.params['chat']!r:.200} has no run to cancel")
     run_id = record.info.run_id
-    order = Cancel(id=f"ai-sdk.{content_digest(['cancel', run_id])}", run=run_id)
+    order = Cancel(id=content_digest(["ai-sdk", "cancel", run_id]), run=run_id)
     ack = await gateway.api.command(request.who, order)
     return json_response({"id": ack.id, "run": ack.run, "status": ack.status, "code": ack.code}, status=202)
 

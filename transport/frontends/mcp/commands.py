@@ -47,14 +47,14 @@ async def start(gateway: Gateway, who: Principal, tool: McpTool, text: str, run_
         McpFault: The start is refused.
     """
     try:
-        await gateway.api.start(who, Start(id=f"mcp.{content_digest([run_id])}", agent=tool.key, text=text, run=run_id))
+        await gateway.api.start(who, Start(id=content_digest(["mcp", run_id]), agent=tool.key, text=text, run=run_id))
     except Refused as refused:
         raise fault_of(refused) from refused
 
 
 async def cancel(gateway: Gateway, who: Principal, run_id: str, reason: str) -> None:
     """Cancel the run of a call; a run that is done, unknown or not the client's stays as it is. Never raises."""
-    order = Cancel(id=f"mcp.{content_digest(['cancel', run_id])}", run=run_id, reason=reason)
+    order = Cancel(id=content_digest(["mcp", "cancel", run_id]), run=run_id, reason=reason)
     try:
         await gateway.api.command(who, order)
     except (Refused, gr.GreenroomError) as error:
@@ -64,7 +64,7 @@ async def cancel(gateway: Gateway, who: Principal, run_id: str, reason: str) -> 
 async def decide(
     gateway: Gateway, who: Principal, run_id: str, question: tuple[str, str], answer: object, *, lists: bool
 ) -> str | None:
-    """Post the decision that an answer asks for; return why it is none, or why it was refused, else None.
+    """Post the decision that an answer asks for; return the reason if the answer decides nothing, else None.
 
     Args:
         gateway: The gateway.
@@ -89,7 +89,7 @@ async def decide(
         return "the question was dismissed"
     content = [ticket_id, decision.action, decision.result, decision.reason]
     order = Decide(
-        id=f"mcp.{content_digest(content)}",
+        id=content_digest(["mcp", *content]),
         run=run_id,
         target=ticket_id,
         action=decision.action,

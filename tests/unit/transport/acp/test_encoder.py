@@ -16,8 +16,6 @@ from ....support.acp_rules import Broken, RunAtEditor
 from ....support.ag_ui_lives import SPEC, Life, events_of, says, streams
 from ...engine.world import World, call
 
-pytestmark = pytest.mark.rule("ACP-14")
-
 lives = st.builds(
     Life,
     seed=st.integers(0, 2**32 - 1),
@@ -48,6 +46,7 @@ def discarded(events: Sequence[Event]) -> set[str]:
 # --- every life ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("ACP-14")
 @pytest.mark.slow
 @given(life=lives, notices=st.booleans())
 def test_no_life_breaks_a_rule_of_the_protocol(life, notices):
@@ -65,6 +64,7 @@ def is_message(event: Event) -> bool:
     return event.type == "run.message.completed" and event.payload.get("callId") is None
 
 
+@pytest.mark.rule("ACP-4")
 @pytest.mark.slow
 @given(life=lives, cut=st.integers(0, 10_000))
 def test_a_session_that_is_loaded_anywhere_comes_to_the_same_conversation(life, cut):
@@ -80,6 +80,7 @@ def test_a_session_that_is_loaded_anywhere_comes_to_the_same_conversation(life, 
     assert loaded.end == live.end
 
 
+@pytest.mark.slow
 @given(life=lives)
 def test_a_replay_of_a_done_run_has_nothing_that_was_discarded_and_no_notice(life):
     events = life.events()
@@ -195,6 +196,7 @@ def lived(*acts: Any, **options: Any) -> list[Out]:
     return outs_of(events_of(world), **options)
 
 
+@pytest.mark.rule("ACP-14")
 def test_a_call_with_an_approval_is_told_from_its_beginning_to_its_end():
     outs = sound()
     (asked,) = [out for out in outs if isinstance(out, TicketOpened)]
@@ -209,6 +211,7 @@ def test_a_call_with_an_approval_is_told_from_its_beginning_to_its_end():
     assert outs[-1] == Ended(stop="end_turn", meta={"greenroom/run": "r"})
 
 
+@pytest.mark.rule("ACP-14")
 def test_a_text_that_was_shown_is_taken_back_with_a_notice():
     def fail(world: World) -> None:
         world.answer(inp.ModelFailed(message_id=world.in_flight(), kind="content_filtered", text="cut"))
@@ -219,6 +222,7 @@ def test_a_text_that_was_shown_is_taken_back_with_a_notice():
         assert taken["sessionUpdate"] == ("notice" if notices else "agent_message_chunk")
 
 
+@pytest.mark.rule("ACP-9")
 def test_a_run_that_a_stop_condition_ends_has_made_too_many_requests():
     rounds = [(says(calls=[call(f"c{n}", "read")]), lambda world, n=n: world.returns(f"c{n}")) for n in range(6)]
     end = lived(*(act for pair in rounds for act in pair))[-1]
@@ -250,6 +254,7 @@ def test_a_budget_a_refusal_and_a_failure_have_their_ends():
     assert ended("completed", output={"total": 3}).meta == {"greenroom/run": "r", "greenroom/output": {"total": 3}}
 
 
+@pytest.mark.rule("ACP-14")
 def test_the_output_of_a_call_is_bounded_in_every_update():
     world = World(SPEC)
     says(calls=[call("c1", "read")])(world)

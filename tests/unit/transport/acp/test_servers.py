@@ -12,7 +12,7 @@ from greenroom.testing import FunctionModel, call
 from greenroom.transport.acp.requests import MCPServer
 from greenroom.transport.acp.servers import BridgedServers, EditorServers, mcp_server, with_servers
 
-pytestmark = [pytest.mark.trio, pytest.mark.rule("ACP-11")]
+pytestmark = pytest.mark.trio
 
 
 class OneTool(gr.Toolset):
@@ -68,6 +68,7 @@ async def output(runtime: gr.Runtime, thread: str) -> str:
         return str((await (await runtime.start("helper", "go", thread_id=thread)).result()).output)
 
 
+@pytest.mark.rule("ACP-11")
 async def test_a_run_has_the_tools_of_the_servers_of_its_thread(autojump_clock):
     log: list[str] = []
     async with opened(log) as (runtime, kept):
@@ -82,6 +83,7 @@ async def test_a_run_has_the_tools_of_the_servers_of_its_thread(autojump_clock):
     assert len(log) == 6
 
 
+@pytest.mark.rule("ACP-11")
 async def test_a_server_that_fails_is_left_out_and_if_all_fail_the_run_says_so(autojump_clock):
     async with opened([]) as (runtime, kept):
         kept.keep("t1", servers(("bad", "broken"), ("good", "/x")))
@@ -94,6 +96,7 @@ async def test_a_server_that_fails_is_left_out_and_if_all_fail_the_run_says_so(a
         assert "it does not start" in degraded.payload["detail"]
 
 
+@pytest.mark.rule("ACP-11")
 async def test_servers_that_cannot_be_are_named():
     def refuse(name: str, _: MCPServer) -> gr.Toolset:
         raise gr.UsageError(f"no {name}")
@@ -107,6 +110,8 @@ async def test_servers_that_cannot_be_are_named():
     elsewhere.forget("t1")
 
 
+@pytest.mark.slow
+@pytest.mark.rule("ACP-11")
 async def test_a_server_of_the_editor_becomes_one_of_ours():
     program = MCPServer(name="Files", command="/bin/files", args=("-v",))
     made: Any = mcp_server("files", program)

@@ -1,0 +1,57 @@
+"""A gateway with agents for the official A2A clients, in a process of its own that can be killed.
+
+    python a2a_server.py DATABASE PORT TOKEN
+
+serves until it is killed. Effects are lines in the file `effects` beside the database.
+"""
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+
+import greenroom as gr
+from greenroom.testing import ScriptedModel, call, delay, text
+from greenroom.transport import serve
+
+FOLDER = Path(sys.argv[1]).parent
+
+
+@gr.tool(needs_approval=True, effect="write")
+async def refund(ctx: gr.ToolContext, order: str, cents: int) -> str:
+    """Pay the money of an order back."""
+    with (FOLDER / "effects").open("a") as file:
+        file.write(f"{ctx.idempotency_key}\n")
+    return f"paid {cents} for {order}"
+
+
+@gr.tool(replay="safe")
+async def chart() -> Any:
+    """Draw something."""
+    return ["a chart", gr.Image(b"\x89PNG\r\n\x1a\n" + bytes(64))]
+
+
+def agents() -> list[gr.Agent[Any]]:
+    """One agent per case."""
+    refunds = [call("refund", order=order, cents=5, id=f"c{order}") for order in ("1", "2")]
+    pieces = [one for n in range(4) for one in (text(f"piece {n}. "), delay(0.05))]
+    scripts: dict[str, list[Any]] = {
+        "plain": [[text("hel"), text("lo")]],
+        "refunds": [[text("Two "), text("refunds. "), *refunds], "done"],
+        "talker": [[*pieces, call("chart", id="k1")], [*pieces, call("refund", order="7", cents=5, id="c7")], "done"],
+        "slow": [[text("Wait."), delay(3600)], "done"],
+    }
+    tools = [refund, chart]
+    return [gr.Agent(key, model=ScriptedModel(script), tools=tools) for key, script in scripts.items()]
+
+
+async def main(database: str, port: int, token: str) -> None:
+    """Serve until killed."""
+    async with gr.open_runtime(database, agents=agents()) as runtime, trio.open_nursery() as nursery:
+        await nursery.start(partial(serve, runtime, port=port, token=token))
+
+
+if __name__ == "__main__":
+    trio.run(main, sys.argv[1], int(sys.argv[2]), sys.argv[3])
