@@ -603,3 +603,15 @@ async def test_the_default_agent_of_this_kit_plays(autojump_clock, peer):
     task.history.append({"parts": [{"text": "hello"}]})
     await play(task, task.history[0])
     assert task.state == "COMPLETED"
+
+
+async def test_an_item_that_is_too_long_for_a_stream_comes_with_the_task_at_its_end(autojump_clock, peer, caller):
+    async def work(task: PeerTask, message: Any) -> None:
+        task.say("Here.", {"raw": "A" * 4 * 2_200_000, "mediaType": "application/zip", "filename": "tea.zip"})
+        task.move("COMPLETED")
+
+    peer._work = work
+    text, archive = await caller.work()
+    assert (text, archive.part.size) == ("Here.", 3 * 2_200_000)
+    assert peer.executed == [KEY]
+    assert rules(caller) == ["invalid_answer"]
