@@ -157,8 +157,11 @@ class A2AConnection:
             Unusable: there is no card, or no interface in it can be used.
         """
         if self._target is None or trio.current_time() > self._fetched_at + CARD_TIME:
-            self._target = self._chosen(await self._card())
-            self._fetched_at = trio.current_time()
+            try:
+                card = await self._card()
+            except Away as error:
+                raise Away(str(error), reached=False) from None  # whatever was to be sent was not
+            self._target, self._fetched_at = self._chosen(card), trio.current_time()
         return self._target
 
     async def _card(self) -> AgentCard:

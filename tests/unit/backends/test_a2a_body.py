@@ -479,6 +479,14 @@ async def test_a_message_that_surely_did_not_arrive_is_sent_again(autojump_clock
 
 
 @pytest.mark.rule("AB-7")
+@pytest.mark.parametrize("fault", [Fault("lose"), Fault("answer", status=504), Fault("refuse")])
+async def test_nothing_is_sent_without_a_card_and_nothing_kept(autojump_clock, peer, caller, fault):
+    peer.faults["card"] = [fault]
+    assert await caller.work() == "done: hello"
+    assert peer.operations == ["stream", "get"]
+
+
+@pytest.mark.rule("AB-7")
 async def test_a_message_that_may_have_arrived_is_looked_for(autojump_clock, peer, caller):
     peer.faults["stream"] = [Fault("cut")]
     assert await caller.work() == "done: hello"
