@@ -33,9 +33,11 @@ PAGES = {
     "AR": "artifacts",
     "HA": "handoffs",
     "TS": "toolsets",
+    "MB": "mcp",
     "MS": "mcp-server",
     "MC": "mcp-client",
     "ACP": "acp",
+    "AS": "a2a",
     "AB": "remote-agents",
 }
 """The letters before the hyphen of an id, and the page whose rules have them."""

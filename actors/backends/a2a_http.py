@@ -8,10 +8,10 @@ headers are masked in it before anything else reads it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from ipaddress import ip_address
-from typing import Final
+from typing import Final, TypeVar, TypeVarTuple
 from urllib.parse import urlsplit
 
 import attrs
@@ -20,6 +20,7 @@ import msgspec
 import trio
 
 from ..contract.plain import JSONObject, JSONValue
+from ..contract.sizes import measured
 from ..environment import EnvironmentValue, text_of_variable
 from ..models.codecs.masking import KeyMask
 from ..models.codecs.settings import is_header
@@ -52,7 +53,9 @@ SHOWN: Final = 200
 POOL: Final = "the servers of A2A"
 """The name of the connections, which all agents of a program share."""
 _LARGE: Final = 256 * 1024
-"""Bytes of an answer that is read in a thread: a larger one would stop the loop for more than 10 ms."""
+"""Bytes that are read or written in a thread: more would stop the loop for more than 10 ms."""
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 _NOT_DONE: Final = (429, 503)
 """Statuses of a server that has not taken the request."""
 _IN_DOUBT: Final = (408, 500, 502, 504)
@@ -173,20 +176,20 @@ class A2AConnection:
     def _chosen(self, card: AgentCard) -> Target:
         """Return the first interface that this client speaks."""
         interfaces = card.supported_interfaces
-        spoken = next(
+        interface = next(
             (one for one in interfaces if one.protocol_binding in _BINDINGS and speaks(one.protocol_version)), None
         )
-        if spoken is None:
+        if interface is None:
             offers = ", ".join(f"{one.protocol_binding} {one.protocol_version}" for one in interfaces[:10]) or "nothing"
             raise Unusable(f"its card offers {offers:.300}; this client speaks HTTP+JSON and JSONRPC 1.0")
-        self._check(spoken)
-        facts = {"agent": card.name[:SHOWN], "version": card.version[:SHOWN], "url": spoken.url[:SHOWN]}
+        self._check(interface)
+        facts = {"agent": card.name[:SHOWN], "version": card.version[:SHOWN], "url": interface.url[:SHOWN]}
         return Target(
-            url=spoken.url.rstrip("/"),
-            binding=_BINDINGS[spoken.protocol_binding],
-            tenant=spoken.tenant,
+            url=interface.url.rstrip("/"),
+            binding=_BINDINGS[interface.protocol_binding],
+            tenant=interface.tenant,
             streams=card.capabilities.streaming,
-            facts={**facts, "binding": spoken.protocol_binding},
+            facts={**facts, "binding": interface.protocol_binding},
         )
 
     def _check(self, interface: AgentInterface) -> None:
@@ -254,14 +257,15 @@ class A2AConnection:
 
     @asynccontextmanager
     async def _sent(self, url: str, request: WireRequest) -> AsyncIterator[httpx.Response]:
+        body = request.body
         headers = {
             "user-agent": "greenroom",
             "accept-encoding": "identity",
             **request.headers,
-            **({} if request.body is None else {"content-type": "application/json"}),
+            **({} if body is None else {"content-type": "application/json"}),
             **self._own_headers(url),
         }
-        content = None if request.body is None else msgspec.json.encode(request.body)
+        content = None if body is None else await at_length(measured(body, _LARGE), msgspec.json.encode, body)
         timeout = httpx.Timeout(None, connect=CONNECT, pool=None)
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(shared_client(POOL))
@@ -295,10 +299,7 @@ class A2AConnection:
 
     async def _decoded(self, body: bytes) -> JSONValue:
         """Return a body as JSON data without the values of our headers; None if the body is not JSON."""
-        mask = self._mask()
-        if len(body) > _LARGE:
-            return await trio.to_thread.run_sync(_decode, body, mask)
-        return _decode(body, mask)
+        return await at_length(len(body), _decode, body, self._mask())
 
     async def _read(self, answer: httpx.Response, limit: int) -> bytes:
         body, pieces = bytearray(), pieces_of(answer)
@@ -334,6 +335,13 @@ class A2AConnection:
             raise Away(self._mask().text(f"no connection: {error}"), reached=False) from None
         except httpx.HTTPError as error:
             raise Away(self._mask().text(f"the connection broke: {error}"), reached=True) from None
+
+
+async def at_length(size: int, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    """Return the result of a function that takes long if `size` bytes are large: in a thread then."""
+    if size > _LARGE:
+        return await trio.to_thread.run_sync(function, *arguments)
+    return function(*arguments)
 
 
 def secret_parts(value: str) -> tuple[str, ...]:

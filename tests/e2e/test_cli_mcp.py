@@ -34,6 +34,7 @@ def server(cli: Cli) -> Iterator[Server]:
         assert server.stops() == 0
 
 
+@pytest.mark.rule("MB-6")
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -67,12 +68,14 @@ def begun(process: "subprocess.Popen[str]") -> None:
     assert "runs in memory only, token in /" in line
 
 
+@pytest.mark.rule("MB-6")
 def test_the_end_of_the_input_is_the_end(cli: Cli) -> None:
     done = cli("mcp", "agents.py:support", "--db", "own.db")
     assert (done.returncode, done.stdout) == (0, "")
     assert "serving at" in one_line(done.stderr)
 
 
+@pytest.mark.rule("MB-6")
 def test_ctrl_c_ends_the_bridge_in_order(cli: Cli) -> None:
     process = cli._process(
         "mcp", "agents.py:support", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -87,6 +90,7 @@ def test_ctrl_c_ends_the_bridge_in_order(cli: Cli) -> None:
     assert (process.returncode, out, one_line(err)) == (130, "", "interrupted")
 
 
+@pytest.mark.rule("MB-6")
 def test_a_closed_output_ends_the_bridge(cli: Cli) -> None:
     process = cli._process(
         "mcp", "agents.py:support", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

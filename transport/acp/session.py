@@ -21,10 +21,11 @@ from ..client import Client
 from ..terminal import text_format
 from ..terminal.difference import difference_of
 from .editor import Editor, EditorRequest, RequestFailed
-from .encoder import AcpEncoder, Ended, Out, Rested, StopReason, TicketClosed, TicketOpened, Update
+from .encoder import AcpEncoder
 from .link import GatewayLink
 from .questions import EditorQuestion, Unaskable, question_of, verdict_of
 from .requests import ClientFeatures
+from .updates import Ended, Out, Rested, StopReason, TicketClosed, TicketOpened, Update
 
 DISMISSED: Final = 0.5
 """Seconds from a question that the editor dismisses to the end of the prompt: editors that cancel a prompt dismiss its

@@ -41,8 +41,11 @@ def mcp(args: argparse.Namespace) -> int:
 
 
 async def _speak(agent: str | None, gateway: BridgeGateway, streams: StandardStreams) -> None:
-    await _check(await gateway.address(), agent)
-    await McpBridge(gateway, streams, agent).run()
+    address = await gateway.address()
+    await _check(address, agent)
+    poster = Poster(gateway, McpSession(agent), streams.write_line)
+    await poster.learn_tools(address)
+    await McpBridge(poster, streams).run()
 
 
 async def _check(address: ServedBy, agent: str | None) -> None:
@@ -64,14 +67,12 @@ class McpBridge:
     """One client on the standard streams.
 
     Args:
-        gateway: The gateway.
+        poster: Delivers the lines to the gateway.
         streams: Where the client is.
-        agent: The key of the only agent to show; None for all.
     """
 
-    def __init__(self, gateway: BridgeGateway, streams: StandardStreams, agent: str | None) -> None:
-        self._streams = streams
-        self._poster = Poster(gateway, McpSession(agent), streams.write_line)
+    def __init__(self, poster: Poster, streams: StandardStreams) -> None:
+        self._poster, self._streams = poster, streams
         self._posts: dict[RequestId, Post] = {}
 
     def __repr__(self) -> str:

@@ -17,6 +17,8 @@ from greenroom.transport.cli import mcp as command
 from greenroom.transport.cli import mcp_post
 from greenroom.transport.cli.bridge import Bridge, open_gateway
 from greenroom.transport.cli.mcp import McpBridge
+from greenroom.transport.cli.mcp_post import Poster
+from greenroom.transport.cli.mcp_session import McpSession
 
 META = "io.modelcontextprotocol/"
 MODERN = {f"{META}protocolVersion": "2026-07-28", f"{META}clientCapabilities": {}}
@@ -140,7 +142,8 @@ async def bridged(*replies: Reply, agent: str | None = None) -> AsyncIterator[tu
             streams: Any = client
             with trio.fail_after(20):
                 async with trio.open_nursery() as inner:
-                    inner.start_soon(McpBridge(gateway, streams, agent).run)
+                    poster = Poster(gateway, McpSession(agent), client.write_line)
+                    inner.start_soon(McpBridge(poster, streams).run)
                     yield client, peer
                     client.ends()
         assert not peer.replies
@@ -162,6 +165,7 @@ INITIALIZED = Reply(
 )
 
 
+@pytest.mark.rule("MB-2")
 async def test_the_answers_are_lines_and_the_session_is_kept() -> None:
     progress = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {}}
     call = Reply(pieces=(event(progress), event(result(1, content=[]))))
@@ -185,6 +189,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await trio.sleep(0.001)
 
 
+@pytest.mark.rule("MB-3")
 async def test_a_cut_stream_is_resumed_behind_its_last_event_and_a_question_is_shown_once() -> None:
     ask = {"jsonrpc": "2.0", "id": "sealed question", "method": "elicitation/create", "params": {}}
     first = Reply(pieces=(event(None, "e1"), event(ask, "e2")), cut=True)
@@ -218,6 +223,7 @@ async def test_a_stream_that_cannot_be_resumed_is_asked_for_again() -> None:
     assert [method for method, _, _ in peer.requests] == ["POST", "GET", "POST"]
 
 
+@pytest.mark.rule("MB-3")
 async def test_a_modern_call_that_was_cut_is_posted_again_with_the_same_run() -> None:
     error = {"code": -32000, "message": "it stops", "data": {"code": "shutting_down", "greenroom/run": "r"}}
     replies = (
@@ -234,6 +240,7 @@ async def test_a_modern_call_that_was_cut_is_posted_again_with_the_same_run() ->
     assert json.loads(bodies.pop())["params"]["_meta"]["greenroom/run"].startswith("mcp_")
 
 
+@pytest.mark.rule("MB-4")
 async def test_a_modern_cancel_closes_the_stream_and_is_not_posted() -> None:
     async with bridged(Reply(pieces=(event(None, ""), Hold()))) as (client, peer):
         client.says("tools/call", "a", name="pay", _meta=MODERN)
@@ -243,6 +250,7 @@ async def test_a_modern_cancel_closes_the_stream_and_is_not_posted() -> None:
     assert len(peer.requests) == 1
 
 
+@pytest.mark.rule("MB-4")
 async def test_a_cancel_of_the_handshake_era_is_posted_and_ends_the_wait_for_an_answer() -> None:
     hold = Hold()
     async with bridged(Reply(pieces=(hold,)), Reply(status=202)) as (client, peer):
@@ -294,6 +302,7 @@ async def test_nothing_answers_an_answer() -> None:
         assert (await client.hears())["id"] == 0
 
 
+@pytest.mark.rule("MB-7")
 async def test_too_long_a_line_and_too_many_requests_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "LINE_LIMIT", 200)
     monkeypatch.setattr(command, "MOST", 1)
@@ -310,6 +319,7 @@ async def test_too_long_a_line_and_too_many_requests_are_refused(monkeypatch: py
         assert await client.hears() == result(1)
 
 
+@pytest.mark.rule("MB-3")
 async def test_without_a_gateway_a_request_is_answered_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp_post, "PATIENCE", 0.05)
     names = dict.fromkeys(("db", "store", "token", "token_file", "secret_env", "secrets_file"))
@@ -319,12 +329,13 @@ async def test_without_a_gateway_a_request_is_answered_with_an_error(monkeypatch
     client.ends()
     async with open_gateway(Bridge(command="mcp", agents=(), args=args, place=None)) as gateway:
         streams: Any = client
-        await McpBridge(gateway, streams, None).run()
+        await McpBridge(Poster(gateway, McpSession(), client.write_line), streams).run()
     answer = await client.hears()
     assert answer["id"] == 1
     assert "no gateway answers at http://127.0.0.1:9" in answer["error"]["message"]
 
 
+@pytest.mark.rule("MB-6")
 async def test_the_end_of_the_input_ends_the_open_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "FAREWELL", 0.05)
     async with bridged(Reply(pieces=(Hold(),))) as (client, peer):
