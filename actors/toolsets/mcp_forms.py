@@ -155,9 +155,11 @@ def _questions(requests: Mapping[str, JSONValue]) -> dict[str, _Question]:
 def _schema_of(request: JSONValue) -> JSONObject | None:
     """Return the schema of a request that asks for fields; None for any other request."""
     match request:
-        case {"params": {"requestedSchema": {"type": "object", "properties": dict()} as schema}}:
+        case {"params": {"requestedSchema": {"type": "object", "properties": dict()}}}:
+            schema: JSONObject = request["params"]["requestedSchema"]
             return schema
-    return None
+        case _:
+            return None
 
 
 def _question(request: JSONValue) -> _Question:
