@@ -66,7 +66,7 @@ class Caller(ExitStack):
         self.meta = None
         if road == "http" and name in MODERN:
             self.meta = {"greenroom/run": f"run_{uuid.uuid4().hex[:16]}"}
-            self.target["patience"] = 10_000  # milliseconds: these clients may not notice that a stream was cut
+            self.target["patience"] = 10_000  # milliseconds: npm's client does not notice that a stream was cut
         self.driven = self.enter_context(client(name, self.target))
 
     def plays(self, scene: Scene, number: int, rng: random.Random) -> None:

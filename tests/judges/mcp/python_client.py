@@ -24,9 +24,7 @@ def says(value: Any) -> None:
 class Driven:
     """A client that is driven by lines of standard input."""
 
-    def __init__(self, patience: float | None) -> None:
-        """`patience`: the limit of a request, in milliseconds."""
-        self.patience = None if patience is None else patience / 1000
+    def __init__(self) -> None:
         self.answers, self._waiting = trio.open_memory_channel[dict[str, Any]](10)
         self.call = trio.CancelScope()
 
@@ -46,7 +44,6 @@ class Driven:
                 result = await client.call_tool(
                     task["name"],
                     task["arguments"],
-                    read_timeout_seconds=self.patience,
                     progress_callback=progress,
                     meta=task.get("meta"),
                 )
@@ -60,7 +57,7 @@ class Driven:
 
 async def main(mode: Any, server: dict[str, Any]) -> None:
     """Drive a client to the end of the input."""
-    driven = Driven(server.get("patience"))
+    driven = Driven()
     async with AsyncExitStack() as stack:
         if "command" in server:
             command, *words = server["command"]
@@ -73,7 +70,7 @@ async def main(mode: Any, server: dict[str, Any]) -> None:
         client = await stack.enter_async_context(Client(target, mode=mode, elicitation_callback=asked))
         says({"connected": client.protocol_version})
         async with trio.open_nursery() as nursery:
-            async for line in trio.wrap_file(sys.stdin):
+            while line := await trio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
                 task = json.loads(line)
                 if task["do"] == "list":
                     tools = (await client.list_tools()).tools
