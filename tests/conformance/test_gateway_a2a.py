@@ -99,7 +99,7 @@ async def test_a_stream_is_the_task_and_then_what_changes(binding):
 
 
 @pytest.mark.rule("AS-6")
-async def test_an_answer_is_there_at_once_if_the_client_does_not_wait(binding):
+async def test_a_client_that_does_not_wait_is_answered_with_the_task_as_it_stands(binding):
     helper = clerk(delay(3600), "done")
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
         a2a = A2A(address, binding)

@@ -130,7 +130,7 @@ async def check_agent(gateway: Gateway, key: str) -> None:
     """
     if not gateway.a2a.offers(key) or not await gateway.api.knows_agent(key):
         raise Refused(
-            "unknown_agent", f"no agent has the key {key!r:.200} here; its card tells the address of an agent"
+            "unknown_agent", f"no agent that is offered here has the key {key!r:.200}; GET /v1/agents lists them"
         )
 
 
