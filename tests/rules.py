@@ -33,6 +33,7 @@ PAGES = {
     "AR": "artifacts",
     "HA": "handoffs",
     "TS": "toolsets",
+    "MB": "mcp",
     "MS": "mcp-server",
     "MC": "mcp-client",
     "ACP": "acp",

@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
@@ -52,8 +52,8 @@ SHUTDOWN: Final = 12.0
 """Seconds for a connection to close: a program may need 2 s, and then the signals of `ProgramProcess.stop`."""
 
 
-_PIECE: Final = 20
-"""Tools that are made in one thread, which no cancel ends."""
+_LARGE: Final = 4_096
+"""Bytes of a definition that is checked in a thread: each thousand takes about two milliseconds."""
 _MAKING: Final = trio.CapacityLimiter(2)
 
 Text = str | EnvironmentValue
@@ -87,8 +87,8 @@ class Server(Toolset):
         headers: Headers of each request to the address, each a text or `gr.env(...)`. A redirect to another origin is
             not followed.
         include, exclude: Globs of the server's names of tools: what is offered, and what of that is not.
-        tools: Glob -> `Rule`; the first glob that fits counts. A tool without a rule has the effect "external", needs
-            approval, and is never sent twice.
+        tools: Glob -> `Rule` (the attribute `rules`); the first glob that fits counts. A tool without a rule has the
+            effect "external", needs approval, and is never sent twice.
         trust_hints: A tool without a rule is judged by the server's hints instead: readOnlyHint (a read, no approval)
             and idempotentHint (may be sent again).
         scope: "runtime": one connection for all runs of the runtime; "run": one for each run.
@@ -141,7 +141,7 @@ class Server(Toolset):
     @override
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Toolset | None]:
-        actor = ServerActor(self.name, self._connect, log=self.log, idle=self.idle, version=version("greenroom"))
+        actor = ServerActor(self.name, self._connect, log=self._log, idle=self.idle, version=_version())
         spec: ChildSpec[Message] = ChildSpec(
             id=self.name, start=actor.body, shutdown=SHUTDOWN, max_restarts=math.inf, within=WITHIN, backoff=BACKOFF
         )
@@ -161,12 +161,12 @@ class Server(Toolset):
                 environment=environment(self.pass_env, **variables),
             )
             connecting = connect_program(
-                command, heed_errors=_Lines(self.log).heed, report=partial(self.log, logging.WARNING)
+                command, heed_errors=_Lines(self._log).heed, report=partial(self._log, logging.WARNING)
             )
         async with connecting as connection:
             yield connection
 
-    def log(self, level: int, text: str) -> None:
+    def _log(self, level: int, text: str) -> None:
         """Write a line to the log, redacted as the runtime does."""
         if LOG.isEnabledFor(level):
             log_line(level, f"MCP server {self.name}: {text}")
@@ -232,19 +232,19 @@ class OpenServer(Toolset):
     async def _made_of(self, tools: Sequence[ServerTool]) -> tuple[Tool[..., object], ...]:
         """Return tools for those that the server lists. One that is listed as before is the same object as before."""
         tools_by_key: dict[bytes, Tool[..., object] | None] = {}
-        candidates = [tool for tool in tools if is_offered(tool.name, self._server.include, self._server.exclude)]
-        for start in range(0, len(candidates), _PIECE):
-            piece = {_key(tool): tool for tool in candidates[start : start + _PIECE]}
-            new = {key: tool for key, tool in piece.items() if key not in self._made}
-            if new:  # in a thread, because the check of a schema takes milliseconds
-                self._made |= await trio.to_thread.run_sync(self._tools_of, new, limiter=_MAKING)
-            tools_by_key |= {key: self._made[key] for key in piece}
-            await trio.lowlevel.checkpoint()
+        for tool in tools:
+            if is_offered(tool.name, self._server.include, self._server.exclude):
+                key = msgspec.json.encode([tool.name, tool.description, tool.schema, tool.output_schema, tool.hints])
+                if key not in self._made:
+                    self._made[key] = await self._new(tool, len(key))
+                tools_by_key[key] = self._made[key]
         self._made = tools_by_key
         return tuple(tool for tool in tools_by_key.values() if tool is not None)
 
-    def _tools_of(self, tools: Mapping[bytes, ServerTool]) -> dict[bytes, Tool[..., object] | None]:
-        return {key: self._tool(tool) for key, tool in tools.items()}
+    async def _new(self, tool: ServerTool, size: int) -> Tool[..., object] | None:
+        """Make a tool; in a thread if its schema is large, because the check of a schema takes long."""
+        await trio.lowlevel.checkpoint()
+        return self._tool(tool) if size < _LARGE else await trio.to_thread.run_sync(self._tool, tool, limiter=_MAKING)
 
     def _tool(self, tool: ServerTool) -> Tool[..., object] | None:
         """Return a tool for one of the server; None, and a line in the log, if its schema or its text is unusable."""
@@ -254,12 +254,15 @@ class OpenServer(Toolset):
         try:
             return Tool.from_schema(body, schema=tool.schema, name=name, description=tool.description, **rule.options)
         except ToolDefinitionError as error:
-            self._server.log(logging.WARNING, f"its tool {tool.name!r:.200} is left out: {error}")
+            self._server._log(logging.WARNING, f"its tool {tool.name!r:.200} is left out: {error}")
             return None
 
 
-def _key(tool: ServerTool) -> bytes:
-    return msgspec.json.encode([tool.name, tool.description, tool.schema, tool.output_schema, tool.hints])
+def _version() -> str:
+    try:
+        return version("greenroom")
+    except PackageNotFoundError:  # the sources are in the path, and nothing is installed
+        return "0"
 
 
 async def _body(link: ServerLink, tool: ServerTool, safe: bool, ctx: ToolContext[Any], arguments: JSONObject) -> object:

@@ -26,18 +26,20 @@ from ..errors import ToolError
 ELICIT: Final = "elicitation/create"
 ROUNDS: Final = 10
 """Most rounds of questions in one call; the official clients allow as many."""
-REQUESTS_LIMIT: Final = 16
+REQUESTS_LIMIT: Final = 8
 """Most requests of one round: people read them as one question."""
-FIELDS_LIMIT: Final = 64
-"""Most fields of one request."""
+FIELDS_LIMIT: Final = 24
+"""Most fields of one round. The loop stands still while a form is judged, some 10 ms for the largest one."""
 KEY_LIMIT: Final = 128
 """Most characters of the key of a request, and of the name of a field."""
 MESSAGE_LIMIT: Final = 4_096
 """Most characters of a message that people are shown."""
 URL_LIMIT: Final = 4_096
 """Most characters of an address."""
-SCHEMA_LIMIT: Final = 32_768
-"""Most characters of the schema of one request."""
+SCHEMA_LIMIT: Final = 8_192
+"""Most characters of the schemas of one round."""
+OPTIONS_LIMIT: Final = 3
+"""Most alternatives of one field; choices with titles are not counted, for they become an enumeration."""
 
 _SCALARS: Final = frozenset({"string", "number", "integer", "boolean", "null"})
 _TYPES: Final = _SCALARS | {"array"}
@@ -138,7 +140,26 @@ class _Unfit(ValueError):
 def _questions(requests: Mapping[str, JSONValue]) -> dict[str, _Question]:
     if not 0 < len(requests) <= REQUESTS_LIMIT:
         raise _Unfit(f"it has {len(requests)} requests in one round; 1 to {REQUESTS_LIMIT} can be shown")
-    return {_name(key, "the key of a request"): _question(request) for key, request in requests.items()}
+    schemas = [schema for request in requests.values() if (schema := _schema_of(request)) is not None]
+    if measured(schemas, SCHEMA_LIMIT) > SCHEMA_LIMIT:
+        raise _Unfit(f"its schemas have more than {SCHEMA_LIMIT:,} characters")
+    if sum(len(schema["properties"]) for schema in schemas) > FIELDS_LIMIT:
+        raise _Unfit(f"its forms have more than {FIELDS_LIMIT} fields")
+    questions = {_name(key, "the key of a request"): _question(request) for key, request in requests.items()}
+    wrong = unusable_schema(_several(questions))
+    if wrong is not None:
+        raise _Unfit(f"its schema cannot be used: {wrong}")
+    return questions
+
+
+def _schema_of(request: JSONValue) -> JSONObject | None:
+    """Return the schema of a request that asks for fields; None for any other request."""
+    match request:
+        case {"params": {"requestedSchema": {"type": "object", "properties": dict()}}}:
+            schema: JSONObject = request["params"]["requestedSchema"]
+            return schema
+        case _:
+            return None
 
 
 def _question(request: JSONValue) -> _Question:
@@ -172,12 +193,10 @@ def _address(params: JSONObject) -> _Question:
 
 
 def _fields(params: JSONObject) -> _Question:
-    foreign: JSONValue = params.get("requestedSchema")
-    match foreign:
-        case {"type": "object", "properties": dict() as properties} if len(properties) <= FIELDS_LIMIT:
-            fields = _checked_fields(foreign, properties)
-        case _:
-            raise _Unfit(f"its schema is not an object of at most {FIELDS_LIMIT} named fields")
+    foreign = _schema_of({"params": params})
+    if foreign is None:
+        raise _Unfit("its schema is not an object with named fields")
+    fields = _checked_fields(foreign["properties"])
     defaults = {name: field["default"] for name, field in fields.items() if "default" in field}
     required = [name for name in _required(foreign) if name not in defaults]
     schema: JSONObject = {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
@@ -185,14 +204,9 @@ def _fields(params: JSONObject) -> _Question:
     return _Question(shown=shown, schema=schema, required=bool(required), defaults=defaults)
 
 
-def _checked_fields(foreign: JSONObject, properties: JSONObject) -> dict[str, dict[str, JSONValue]]:
+def _checked_fields(properties: JSONObject) -> dict[str, dict[str, JSONValue]]:
     """Return the fields of a form, without a default that does not fit its own field."""
-    if measured(foreign, SCHEMA_LIMIT) > SCHEMA_LIMIT:
-        raise _Unfit(f"its schema has more than {SCHEMA_LIMIT:,} characters")
     fields = {_name(name, "the name of a field"): _field(name, part) for name, part in properties.items()}
-    wrong = unusable_schema({"type": "object", "properties": fields})
-    if wrong is not None:
-        raise _Unfit(f"its schema cannot be used: {wrong}")
     for field in fields.values():
         if "default" in field and schema_fault(field, field["default"]) is not None:
             del field["default"]
@@ -228,18 +242,26 @@ def _flat(part: JSONValue, depth: int) -> dict[str, JSONValue] | None:
     if not all(isinstance(kind, str) and kind in allowed for kind in (kinds if isinstance(kinds, list) else [kinds])):
         return None
     for word in ("anyOf", "oneOf"):
-        if word in part:
-            choices = part[word] if isinstance(part[word], list) else []
-            options = [_flat(choice, depth - 1) for choice in choices]
-            if not options or None in options:
-                return None
-            field[word] = options
+        if word in part and not _take_choices(field, word, part[word], depth):
+            return None
     if kinds == "array":
         items = _flat(part.get("items"), depth - 1)
         if items is None:
             return None
         field["items"] = {**items, "type": "string"}
     return field if {"type", "enum", "const", "anyOf", "oneOf"} & field.keys() else None
+
+
+def _take_choices(field: dict[str, JSONValue], word: str, choices: JSONValue, depth: int) -> bool:
+    """Add the alternatives of a field; return whether a form can show them. Titled values become an enumeration."""
+    options = choices if isinstance(choices, list) else []
+    if options and all(isinstance(option, dict) and isinstance(option.get("const"), str) for option in options):
+        field["enum"] = [option["const"] for option in options]
+        field["enumNames"] = [str(option.get("title", option["const"])) for option in options]
+        return True
+    flat_options = [_flat(option, depth - 1) for option in options[:OPTIONS_LIMIT]]
+    field[word] = flat_options
+    return 0 < len(options) <= OPTIONS_LIMIT and None not in flat_options
 
 
 def _several(questions: Mapping[str, _Question]) -> JSONObject:

@@ -13,7 +13,7 @@ from greenroom.supervision import Reply
 from ..contract.plain import JSONObject
 from ..errors import GreenroomError, ToolError
 
-LAST_ANSWERS: Final = 1.0
+LAST_ANSWERS: Final = 3.0
 """Seconds for the calls to end whose answers have arrived before the connection broke."""
 MOST_STEPS: Final = 64
 """Reports of a call that wait for its body; more are dropped, for the newest ones count."""
@@ -95,7 +95,7 @@ class Elicited:
     """
 
     params: JSONObject
-    reply: Reply[JSONObject] = attrs.field(factory=Reply)
+    reply: Reply[JSONObject | None] = attrs.field(factory=Reply)
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
     def __repr__(self) -> str:
@@ -167,7 +167,7 @@ class CallTool:
         steps: Takes what happens meanwhile.
         scope: Cancelled by the asker.
         sent: Whether the server may have read the call.
-        questions: Open questions of the server; it waits for people then, and may be silent.
+        questions: Open questions of the server; while there is one, it waits for people, and may be silent.
         silence, idle: The scope that ends when nothing was said about the call for `idle` seconds.
     """
 
@@ -177,7 +177,7 @@ class CallTool:
     steps: trio.MemorySendChannel[CallStep]
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     sent: bool = False
-    questions: int = 0
+    questions: dict[Elicited, None] = attrs.field(factory=dict)
     silence: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     idle: float = math.inf
 

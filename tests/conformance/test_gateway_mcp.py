@@ -397,6 +397,84 @@ async def test_questions_with_a_schema_are_forms_of_it(version):
     assert results == ['{"name":"ann","age":7}', "here", '{"list":[1]}']
 
 
+@pytest.mark.rule("MS-6")
+async def test_a_question_that_expires_is_withdrawn():
+    @gr.tool
+    async def where() -> str:
+        raise gr.Suspend(expires_after=0.2, on_expiry=gr.SetResult("nowhere"), reason="user_input")
+
+    asks = gr.Agent("asks", model=ScriptedModel([call("where"), "done"]), tools=[where])
+    async with gr.open_runtime(agents=[asks]) as runtime, gateway(runtime) as address:
+        client = await begun(address, HANDSHAKE[0])
+        async with asking(client, "asks") as (stream, question):
+            withdrawn = await stream.until("notifications/cancelled")
+            assert withdrawn["params"]["requestId"] == question["id"]
+            assert (await stream.result())["content"][0]["text"] == "done"
+    client.check(stream)
+
+
+async def answered(client: McpClient, tool: str, **content: Any) -> Any:
+    """The result of a call whose questions are all accepted with this content."""
+    if not client.modern:
+        async with client.calling(tool) as stream:
+            while (message := await stream.hear())["id"] != stream.request_id:
+                await client.answer(message, "accept", **content)
+        client.check(stream)
+        return message["result"]
+    result = await client.call(tool)
+    while result["resultType"] == "input_required":
+        result = await client.call(tool, **accept(result, **content))
+    return result
+
+
+@pytest.mark.rule("MS-4")
+@both
+async def test_questions_of_child_runs_of_bodies_and_of_the_run_itself_are_put_too(version):
+    @gr.tool(needs_approval=True)
+    async def pay(invoice: int) -> str:
+        return f"paid {invoice}"
+
+    @gr.tool
+    async def ask(ctx: gr.ToolContext) -> str:
+        decision = await ctx.ask(gr.Suspend(message="May I?"))
+        return decision.action
+
+    child = gr.Agent("child", model=ScriptedModel([call("pay", invoice=7), "the child is done"]), tools=[pay])
+    steps = [call("child", input="go"), call("ask"), "done"]
+    parent = gr.Agent("parent", model=ScriptedModel(steps), tools=[child.as_tool(), ask])
+    async with gr.open_runtime(agents=[parent]) as runtime, gateway(runtime) as address:
+        client = await begun(address, version)
+        result = await answered(client, "parent", decision="approve")
+        assert result["content"] == [{"type": "text", "text": "done"}]
+        view = await (await runtime.get(result["_meta"]["greenroom/run"])).view()
+    assert [message.content for message in view.messages if message.role == "tool"] == ["the child is done", "resume"]
+
+
+@pytest.mark.rule("MS-4")
+@both
+async def test_a_paused_run_asks_whether_to_go_on(version):
+    go = trio.Event()
+
+    @gr.tool
+    async def work() -> str:
+        await go.wait()
+        return "x"
+
+    worker = gr.Agent("worker", model=ScriptedModel([call("work"), "done"]), tools=[work])
+    async with gr.open_runtime(agents=[worker]) as runtime, gateway(runtime) as address:
+        client = await begun(address, version)
+        async with trio.open_nursery() as nursery:
+
+            async def pause() -> None:
+                run = await working(runtime)
+                await run.pause(reason="wait a moment", by="ann")
+                go.set()
+
+            nursery.start_soon(pause)
+            result = await answered(client, "worker", decision="approve")
+    assert result["content"] == [{"type": "text", "text": "done"}]
+
+
 # --- streams that go on ----------------------------------------------------------------------------------------------
 
 

@@ -222,6 +222,32 @@ async def test_the_event_of_a_run_that_was_pruned_ends_the_stream_with_an_error(
     assert result["isError"] is True
 
 
+async def test_a_sealed_text_gives_no_right_to_a_run_that_the_principal_may_not_see():
+    """As of a token that has gone over to another principal: its old texts open, and show nothing."""
+    eve = Principal(name="eve", token=OTHER, sees=lambda _: False)
+    effects = Effects()
+    async with gr.open_runtime(agents=effects.agents()) as runtime:
+        async with gateway(runtime, token=TOKEN, principals=[eve]) as address:
+            asked = await McpClient(address).call("pay")
+            run_id = asked["_meta"]["greenroom/run"]
+            (key,) = asked["inputRequests"]
+            other = await begun(address, HANDSHAKE[0], token=OTHER)
+            async with other.resuming(seal("mcp event", [run_id, 1, 0, "t", "call", False], OTHER)) as stream:
+                result = await stream.result()
+            assert [event.message.get("method") for event in stream.events if event.message] == [None]
+            assert (result["isError"], "content" in result) == (True, True)
+            taken = McpClient(address, token=OTHER)
+            state = seal("mcp state", [run_id, {key: [key, "f"]}], OTHER)
+            yes = {key: {"action": "accept", "content": {"decision": "approve"}}}
+            result = await taken.call("pay", requestState=state, inputResponses=yes)
+            assert result["isError"] is True
+            question = {"id": seal("mcp question", [run_id, key, "f"], OTHER)}
+            assert (await other.answer(question, "accept", decision="approve")).status == 202
+            (ticket,) = (await (await runtime.get(run_id)).wait()).tickets
+            assert ticket.ticket_id == key
+    assert effects.paid == []
+
+
 async def test_what_the_gateway_refuses_before_a_message_is_read(watched):
     own = {"mcp-session-id": watched.client.session}
     body = json.dumps(request(**CALL)).encode()

@@ -227,6 +227,14 @@ json_schema_2020_12_tool = gr.Tool.from_schema(
     _echo, schema=SCHEMA_2020_12, name="json_schema_2020_12_tool", description="Tool with JSON Schema 2020-12 features"
 )
 
+REGION: dict[str, Any] = {"type": "string", "x-mcp-header": "Region"}
+test_headers = gr.Tool.from_schema(
+    _echo,
+    schema={"type": "object", "properties": {"region": REGION, "query": {"type": "string"}}},
+    name="test_headers",
+    description="Takes an argument that a header repeats",
+)
+
 # --- the tasks extension ---------------------------------------------------------------------------------------------
 
 

@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from greenroom.transport.client import Client
 
-from .mcp_clients import APPROVED, CLIENTS, ClientProgram, Service, client
+from .cli_kit import COMMAND
+from .mcp_clients import AGENTS, APPROVED, CLIENTS, MODERN, ClientProgram, Service, client
 from .serving_kit import Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.judge, pytest.mark.no_cover]
@@ -61,7 +63,7 @@ def test_a_client_lists_calls_is_asked_and_cancels(way: tuple[str, str], service
     """One conversation: tools, results of all kinds, questions of all ends, a cancel."""
     name, road = way
     with client(name, target(service, road)) as driven:
-        assert driven.version == ("2026-07-28" if name in ("client 2.x", "python auto") else "2025-11-25")
+        assert driven.version == ("2026-07-28" if name in MODERN else "2025-11-25")
         driven.does("list")
         names = [tool["name"] for tool in driven.gets("tools")]
         assert names == ["run_result", "colour", "echo", "guarded", "order", "pay", "picture", "work"]
@@ -162,3 +164,19 @@ def test_a_client_that_cannot_ask_says_where_the_decision_is_made(name: str, ser
         assert result["isError"]
         assert "waits for a decision" in texts(result)
         service.server.asks(lambda console: console.cancel(run_of(result)))
+
+
+@pytest.mark.parametrize("name", ["client 2.x", "python legacy"])
+def test_the_command_of_the_page_is_a_server_by_itself(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As pasted into a host: nothing else runs."""
+    monkeypatch.setenv("EFFECTS", str(tmp_path / "effects"))
+    command = [*COMMAND, "mcp", str(AGENTS), "--db", str(tmp_path / "runs.db"), "--agent", "pay"]
+    with client(name, {"command": command, "token": ""}) as driven:
+        driven.does("list")
+        assert [tool["name"] for tool in driven.gets("tools")] == ["run_result", "pay"]
+        driven.calls("pay", invoice=7)
+        driven.gets("asked")
+        driven.answers(APPROVED)
+        assert texts(driven.gets("result")) == "invoice 7 is paid"

@@ -1,5 +1,6 @@
 """Tools of an MCP server at an address: the SDK's own, in a process of its own, and small ones that refuse."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -14,12 +15,12 @@ import pytest
 import trio
 
 import greenroom as gr
+from greenroom.testing import call
 
 from ..support.mcp_servers import FREE, SAFE, Used, agent_with, executed, run_with, seen, until, use
 from ..support.ports import free_port
 from ..support.wait_for_port import wait_for_port
 
-pytestmark = pytest.mark.no_cover
 PROGRAM = Path(__file__).parent.parent / "support" / "mcp_sdk_server.py"
 CANARY = "canary-5d2b7a90cc"
 
@@ -117,7 +118,7 @@ def serving(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
+            self.message = json.loads(self.rfile.read(int(self.headers["content-length"])))
             answer(self)
 
         def log_message(self, *_: object) -> None:
@@ -207,3 +208,58 @@ async def test_a_safe_call_is_sent_once_more_when_its_answer_is_cut():
     with serving(cut) as url, trio.fail_after(20):
         life = await run_with(at(url, tools={"*": SAFE}), "done")
     assert "the connection was lost" in life.of("run.degraded")[0]["detail"]
+
+
+class Sessions:
+    """A server of the handshake era that forgets its sessions.
+
+    Attributes:
+        session: the newest session; a request of another one is answered 404.
+        calls: how often a tool was executed, by session.
+    """
+
+    def __init__(self) -> None:
+        self.session, self.calls = 0, list[int]()
+
+    def __call__(self, request: BaseHTTPRequestHandler) -> None:
+        message, session = request.message, request.headers.get("mcp-session-id")  # type: ignore[attr-defined]
+        number, method = message.get("id"), message["method"]
+        if method == "initialize":
+            self.session += 1
+        elif method != "server/discover" and session != str(self.session):
+            return plain(404, b"no such session")(request)
+        match method:
+            case "initialize":
+                info = {"name": "sessions", "version": "1"}
+                result: Any = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
+            case "tools/list":
+                result = {"tools": [{"name": "count", "inputSchema": {"type": "object"}}]}
+            case "tools/call":
+                self.calls.append(self.session)
+                result = {"content": [{"type": "text", "text": str(len(self.calls))}]}
+            case _ if number is None:
+                return plain(202, b"")(request)
+            case _:
+                return plain(404)(request)
+        body = json.dumps({"jsonrpc": "2.0", "id": number, "result": result}).encode()
+        return plain(200, body, content_type="application/json", mcp_session_id=str(self.session))(request)
+
+
+@pytest.mark.rule("MC-1", "MC-9")
+async def test_a_session_that_the_server_has_forgotten_fails_one_call_unsent_and_the_next_one_has_a_new_session():
+    sessions = Sessions()
+
+    async def forget(ctx: Any, arguments: Any) -> str:
+        sessions.session += 1
+        return "forgotten"
+
+    forgets = gr.Tool.from_schema(forget, schema={"type": "object"}, name="forget")
+    with serving(sessions) as url:
+        steps = [use("count", id="A"), call("forget", id="F"), use("count", id="B"), use("count", id="C"), "done"]
+        agent = agent_with(at(url), steps=steps, tools=[forgets])
+        async with gr.open_runtime(agents=[agent]) as runtime:
+            run = await runtime.start(agent, "go")
+            life = await seen(run, agent, await run.result())
+    assert (life.texts["A"], life.texts["C"]) == ("1", "2")
+    assert (life.codes["B"], sessions.calls) == ("runtime_unavailable", [1, 3])
+    assert "its session has ended" in life.texts["B"]

@@ -11,7 +11,6 @@ import greenroom as gr
 
 from ..support.mcp_servers import FREE, Used, run_with, use
 
-pytestmark = pytest.mark.no_cover
 SERVER = """
 import json, sys
 LISTED, CALLED = json.loads(sys.argv[1])

@@ -44,6 +44,7 @@ class Stream:
         self._stream, self._http, self._rest, self.ended = stream, connection, b"", False
         self.status, self.last_id, self.request_id = 0, "", 0
         self.events: list[ServerEvent] = []
+        self.headers: dict[str, str] = {}
 
     async def hear(self) -> Any:
         """The next message; None at the end of the stream."""
@@ -80,6 +81,7 @@ class Stream:
                 self._http.receive_data(await self._stream.receive_some(65_536))
             elif isinstance(event, h11.Response):
                 self.status = event.status_code
+                self.headers = {name.decode(): value.decode() for name, value in event.headers}
             elif isinstance(event, h11.Data):
                 self._rest += bytes(event.data)
             else:
@@ -172,6 +174,10 @@ class McpClient:
         async with self.streaming("GET", {}, last_event_id=last_id) as stream:
             yield stream
 
+    async def connect(self) -> trio.abc.Stream:
+        """A new connection to the gateway."""
+        return await trio.open_tcp_stream(self.address.host, self.address.port)
+
     @asynccontextmanager
     async def streaming(self, method: str, body: Mapping[str, Any], **headers: str) -> AsyncIterator[Stream]:
         connection, data = h11.Connection(h11.CLIENT), json.dumps(body).encode() if body else b""
@@ -182,7 +188,7 @@ class McpClient:
             **self.headers(body),
             **{name.replace("_", "-"): value for name, value in headers.items()},
         }
-        stream = await trio.open_tcp_stream(self.address.host, self.address.port)
+        stream = await self.connect()
         try:
             request = h11.Request(method=method, target="/v1/mcp", headers=list(fields.items()))
             sent = connection.send(request) or b""

@@ -30,6 +30,8 @@ class World:
         cuts: how many connections break after the effect of a call and before its answer.
         executed: idempotency key -> how often a call of it took effect.
         cancelled: how many calls were cancelled.
+        replies: how many questions to the client were answered, with an error or not.
+        is_down: no connection can be opened.
         answered: the state and the responses of each call that brought the answer of people (modern).
         connections: how many were opened, and closed.
     """
@@ -39,6 +41,8 @@ class World:
     cuts: int = 0
     executed: Counter[str] = attrs.field(factory=Counter)
     cancelled: int = 0
+    replies: int = 0
+    is_down: bool = False
     answered: list[Any] = attrs.field(factory=list)
     connections: list[int] = attrs.field(factory=lambda: [0, 0])
 
@@ -79,7 +83,9 @@ class Conversation:
                 if scope is not None:
                     scope.cancel()
             case None if number in self.answers:
-                self.answers.pop(number).set()
+                self.world.replies += 1
+                if "error" not in message:
+                    self.answers.pop(number).set()
             case str() if number is not None:
                 await self.say(id=number, error={"code": -32601, "message": "no such method"})
 
@@ -126,10 +132,13 @@ class MemoryServer(gr.mcp.Server):
 
     @asynccontextmanager
     async def _connect(self) -> AsyncIterator[ServerConnection]:
+        self.world.connections[0] += 1
+        if self.world.is_down:
+            self.world.connections[1] += 1
+            raise ConnectionRefusedError("nobody is there")
         write, incoming = anyio.create_memory_object_stream[Any](0)
         outgoing, read = anyio.create_memory_object_stream[Any](0)
         connection = ServerConnection(streams=nullcontext((read, write)), is_one=True)
-        self.world.connections[0] += 1
         async with trio.open_nursery() as nursery:
             conversation = Conversation(self.world, connection, outgoing, nursery)
             nursery.start_soon(self._serve, conversation, incoming)

@@ -21,22 +21,25 @@ from greenroom.actors.models.codecs.sse import EventParser, EventTooLong
 
 from ..client.close_reasons import message_of
 from ..client.endpoint import read_endpoint
-from ..client.errors import NotReachable
+from ..client.errors import NotAGateway, NotReachable
 from ..client.http_requests import LARGEST
 from ..client.http_stream import ResponseCut, StreamedResponse, open_response
 from ..frontends.mcp.messages import INTERNAL, RequestId
 from .bridge import BridgeGateway
-from .mcp_session import ClientLine, McpSession, compact, failure, json_object, stopped
+from .mcp_session import ClientLine, McpSession, compact, failure, json_object, list_line, stopped
 from .owner import ServedBy
 
 PATH: Final = "/v1/mcp"
 PATIENCE: Final = 60.0
 """Seconds without a gateway until a request is answered with an error: clients of MCP wait as long for an answer."""
+MOST_PAGES: Final = 100
+"""Pages of the list of tools that the bridge reads."""
 PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 2.0
 """Seconds between two attempts; each pause is twice as long as the one before, up to the longest."""
 _EVENTS: Final = "text/event-stream"
 _JSON: Final = "application/json"
+_FORMS: Final = [("accept", f"{_JSON}, {_EVENTS}")]
 
 
 @attrs.define(eq=False)
@@ -84,6 +87,32 @@ class Poster:
     def __repr__(self) -> str:
         return f"<Poster to {self._gateway!r}>"
 
+    async def learn_tools(self, address: ServedBy) -> None:
+        """Read the list of tools, whose schemas say which headers a call needs.
+
+        Raises:
+            ConnectError: The gateway does not answer, or has no MCP server.
+        """
+        endpoint, cursor = read_endpoint(address.url), None
+        for _ in range(MOST_PAGES):
+            line = list_line(cursor)
+            headers = [*_FORMS, ("content-type", _JSON), *self._session.headers(line)]
+            token = address.token or endpoint.token
+            try:
+                async with open_response(endpoint, "POST", PATH, headers, token=token, data=line.body) as response:
+                    answer = json_object(await response.body(LARGEST)) or {}
+            except ResponseCut as error:
+                raise endpoint.unreachable(str(error)) from error
+            result = answer.get("result")
+            if not isinstance(result, dict):
+                raise NotAGateway(
+                    f"{endpoint.url} is not an MCP server; use a server of this release", url=endpoint.url
+                )
+            self._session.listed(result)
+            cursor = result.get("nextCursor")
+            if not isinstance(cursor, str):
+                return
+
     async def deliver(self, post: Post) -> None:
         """Post a line until it is answered; the messages of the answer are written as they come.
 
@@ -122,7 +151,7 @@ class Poster:
         endpoint = read_endpoint(address.url)
         if endpoint.secure and self._tls is None:
             self._tls = ssl.create_default_context()
-        headers = [("accept", f"{_JSON}, {_EVENTS}"), *self._session.headers(post.line)]
+        headers = [*_FORMS, *self._session.headers(post.line)]
         if post.resume_after:
             method, data = "GET", b""
             headers.append(("last-event-id", post.resume_after))

@@ -5,7 +5,7 @@ Theory of operation. The protocol says more over HTTP than on a stream, and the 
 | | handshake era | modern era |
 |---|---|---|
 | session | the id that `initialize` has brought, and the version | none |
-| headers | that version | version, method and name, as in the message |
+| headers | that version | version, method and name, and the arguments that the tool's schema wants in headers |
 | the run of a call that is posted again | the same, by session and id | the same, named by the bridge |
 """
 
@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import attrs
 
-from ..frontends.mcp.messages import META, NAMED, RUN, RequestId
+from ..frontends.mcp.messages import META, MODERN, NAMED, RUN, RequestId
 from ..frontends.mcp.tools import LONGEST_NAME, RUN_RESULT
 
 
@@ -45,6 +45,7 @@ class ClientLine:
         method: The method; "" for an answer, or for a line that is not a message.
         headers: What the modern era says in headers.
         modern: The message is of the modern era.
+        tool, arguments: Of a call.
         cancels: The id of the request that a notification cancels.
     """
 
@@ -54,6 +55,8 @@ class ClientLine:
     method: str = ""
     headers: tuple[tuple[str, str], ...] = ()
     modern: bool = False
+    tool: str = ""
+    arguments: Mapping[str, Any] = attrs.field(factory=dict)
     cancels: RequestId | None = None
 
 
@@ -82,6 +85,8 @@ def read_line(line: bytes, run_id: str) -> ClientLine:
         method=method,
         headers=tuple(_modern_headers(method, params, meta)) if isinstance(meta, dict) and modern else (),
         modern=modern,
+        tool=name if method == "tools/call" and isinstance(name := params.get("name"), str) else "",
+        arguments=arguments if isinstance(arguments := params.get("arguments"), dict) else {},
         cancels=cancels if _is_id(cancels) else None,
     )
 
@@ -107,6 +112,18 @@ def header_text(text: str) -> str:
     return f"=?base64?{base64.b64encode(text.encode(errors='replace')).decode()}?="
 
 
+def _text(value: object) -> str:
+    return header_text(value if isinstance(value, str) else json.dumps(value, separators=(",", ":")))
+
+
+def list_line(cursor: str | None) -> ClientLine:
+    """Return the bridge's own request for a page of the tools."""
+    meta = {f"{META}protocolVersion": MODERN, f"{META}clientCapabilities": {}}
+    page = {} if cursor is None else {"cursor": cursor}
+    message = {"jsonrpc": "2.0", "id": 0, "method": "tools/list", "params": {**page, "_meta": meta}}
+    return read_line(compact(message), "")
+
+
 def json_object(data: bytes) -> dict[str, Any] | None:
     """Return the object that a line or an answer is; None for anything else."""
     try:
@@ -128,11 +145,13 @@ class McpSession:
     Attributes:
         agent: The key of the only agent that `tools/list` shows; None for all.
         session_id, version: Of the handshake era, after `initialize`.
+        repeated: Tool -> argument -> the header that repeats it in the modern era.
     """
 
     agent: str | None = None
     session_id: str | None = None
     version: str | None = None
+    repeated: dict[str, dict[str, str]] = attrs.field(factory=dict)
 
     def __repr__(self) -> str:
         return f"<McpSession of {self.version or 'no version yet'}>"
@@ -140,7 +159,8 @@ class McpSession:
     def headers(self, line: ClientLine) -> list[tuple[str, str]]:
         """Return the headers with which a line is posted, or its stream resumed."""
         if line.modern or line.method == "initialize":
-            return [*line.headers]
+            values = [(name, line.arguments.get(key)) for key, name in self.repeated.get(line.tool, {}).items()]
+            return [*line.headers, *((name, _text(value)) for name, value in values if value is not None)]
         own = (("mcp-session-id", self.session_id), ("mcp-protocol-version", self.version))
         return [(name, value) for name, value in own if value is not None]
 
@@ -152,11 +172,25 @@ class McpSession:
         if line.method == "initialize":
             version = result.get("protocolVersion")
             self.session_id, self.version = session_id, version if isinstance(version, str) else None
-        tools = result.get("tools")
-        if line.method == "tools/list" and self.agent is not None and isinstance(tools, list):
-            names = (tool_name(self.agent), RUN_RESULT)
-            result["tools"] = [tool for tool in tools if isinstance(tool, dict) and tool.get("name") in names]
+        if line.method == "tools/list":
+            tools = self.listed(result)
+            names = None if self.agent is None else (tool_name(self.agent), RUN_RESULT)
+            result["tools"] = [tool for tool in tools if names is None or tool.get("name") in names]
         return answer
+
+    def listed(self, result: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Take note of a page of tools, and return it."""
+        tools = result.get("tools")
+        page = [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+        for tool in page:
+            schema = tool.get("inputSchema")
+            properties = schema.get("properties") if isinstance(schema, dict) else None
+            self.repeated[str(tool.get("name"))] = {
+                key: f"mcp-param-{about['x-mcp-header']}"
+                for key, about in (properties.items() if isinstance(properties, dict) else ())
+                if isinstance(about, dict) and isinstance(about.get("x-mcp-header"), str)
+            }
+        return page
 
 
 def stopped(message: Mapping[str, Any]) -> bool:

@@ -20,7 +20,7 @@ export async function drive(client, callTool) {
       says({ tools: (await client.listTools()).tools });
     } else if (task.do === 'call') {
       call = new AbortController();
-      const options = { timeout: 60000, signal: call.signal, onprogress: (progress) => says({ progress }) };
+      const options = { timeout: server.patience ?? 60000, signal: call.signal, onprogress: (progress) => says({ progress }) };
       const params = { name: task.name, arguments: task.arguments, ...(task.meta ? { _meta: task.meta } : {}) };
       callTool(params, options).then((result) => says({ result }), (error) => says({ error: String(error) }));
     } else if (task.do === 'answer') {

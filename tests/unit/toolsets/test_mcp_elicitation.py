@@ -6,9 +6,9 @@ import attrs
 import pytest
 
 import greenroom as gr
-from greenroom.actors.toolsets.mcp_actor import CallArguments, Elicited, ServerAnswer
 from greenroom.actors.toolsets.mcp_elicitation import Round, answer_elicitation, first_round, next_round
 from greenroom.actors.toolsets.mcp_forms import ROUNDS
+from greenroom.actors.toolsets.mcp_messages import CallArguments, Elicited, ServerAnswer
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}, "n": {"type": "integer", "default": 2}}}
 PARAMS = {"mode": "form", "message": "Who?", "requestedSchema": SCHEMA}

@@ -48,6 +48,7 @@ async def runs_at(gateway: subject.BridgeGateway) -> int:
         return len((await client.runs()).runs)
 
 
+@pytest.mark.rule("MB-1")
 @pytest.mark.trio
 @pytest.mark.parametrize("in_a_file", [True, False])
 async def test_a_bridge_with_agents_hosts_a_gateway(tmp_path: Path, in_a_file: bool) -> None:
@@ -58,6 +59,7 @@ async def test_a_bridge_with_agents_hosts_a_gateway(tmp_path: Path, in_a_file: b
     assert not gateway.hosted
 
 
+@pytest.mark.rule("MB-1")
 @pytest.mark.trio
 @pytest.mark.slow
 async def test_the_second_bridge_is_a_client_of_the_first_and_becomes_the_host_after_it(tmp_path: Path) -> None:
@@ -93,6 +95,7 @@ async def test_a_gateway_that_is_named_is_used_as_it_is(tmp_path: Path) -> None:
             assert (await gateway.address()).url == address.url
 
 
+@pytest.mark.rule("MB-1")
 @pytest.mark.trio
 async def test_without_a_gateway_and_without_agents_there_is_one_sentence(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
@@ -136,6 +139,7 @@ def test_options_that_contradict_each_other_are_named(tmp_path: Path, more: dict
         read_bridge(options(str(file), **more))
 
 
+@pytest.mark.rule("MB-2")
 def test_the_output_of_an_import_is_no_line_of_the_protocol(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "agents.py"
     file.write_text(AGENT)
@@ -145,6 +149,7 @@ def test_the_output_of_an_import_is_no_line_of_the_protocol(tmp_path: Path, capf
     assert (out, err) == ("", "said at the import\n")
 
 
+@pytest.mark.rule("MB-2")
 def test_what_other_code_prints_goes_to_standard_error_and_it_reads_nothing(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

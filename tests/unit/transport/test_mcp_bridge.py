@@ -13,10 +13,13 @@ import h11
 import pytest
 import trio
 
+import greenroom as gr
 from greenroom.transport.cli import mcp as command
 from greenroom.transport.cli import mcp_post
 from greenroom.transport.cli.bridge import Bridge, open_gateway
 from greenroom.transport.cli.mcp import McpBridge
+from greenroom.transport.cli.mcp_post import Poster
+from greenroom.transport.cli.mcp_session import McpSession
 
 META = "io.modelcontextprotocol/"
 MODERN = {f"{META}protocolVersion": "2026-07-28", f"{META}clientCapabilities": {}}
@@ -42,6 +45,10 @@ class Peer:
     replies: deque[Reply]
     requests: list[tuple[str, dict[str, str], bytes]] = attrs.field(factory=list)
     closed: int = 0
+    gateway: Any = None
+
+    async def no_write(self, line: bytes) -> None:
+        raise AssertionError(line)
 
     async def serve(self, stream: trio.SocketStream) -> None:
         http = h11.Connection(h11.SERVER)
@@ -138,9 +145,11 @@ async def bridged(*replies: Reply, agent: str | None = None) -> AsyncIterator[tu
         args = argparse.Namespace(command="mcp", agents=[], url=url, token="t" * 16, **names)
         async with open_gateway(Bridge(command="mcp", agents=(), args=args, place=None)) as gateway:
             streams: Any = client
+            peer.gateway = gateway
             with trio.fail_after(20):
                 async with trio.open_nursery() as inner:
-                    inner.start_soon(McpBridge(gateway, streams, agent).run)
+                    poster = Poster(gateway, McpSession(agent), client.write_line)
+                    inner.start_soon(McpBridge(poster, streams).run)
                     yield client, peer
                     client.ends()
         assert not peer.replies
@@ -162,6 +171,7 @@ INITIALIZED = Reply(
 )
 
 
+@pytest.mark.rule("MB-2")
 async def test_the_answers_are_lines_and_the_session_is_kept() -> None:
     progress = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {}}
     call = Reply(pieces=(event(progress), event(result(1, content=[]))))
@@ -185,6 +195,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await trio.sleep(0.001)
 
 
+@pytest.mark.rule("MB-3")
 async def test_a_cut_stream_is_resumed_behind_its_last_event_and_a_question_is_shown_once() -> None:
     ask = {"jsonrpc": "2.0", "id": "sealed question", "method": "elicitation/create", "params": {}}
     first = Reply(pieces=(event(None, "e1"), event(ask, "e2")), cut=True)
@@ -218,6 +229,7 @@ async def test_a_stream_that_cannot_be_resumed_is_asked_for_again() -> None:
     assert [method for method, _, _ in peer.requests] == ["POST", "GET", "POST"]
 
 
+@pytest.mark.rule("MB-3")
 async def test_a_modern_call_that_was_cut_is_posted_again_with_the_same_run() -> None:
     error = {"code": -32000, "message": "it stops", "data": {"code": "shutting_down", "greenroom/run": "r"}}
     replies = (
@@ -234,6 +246,7 @@ async def test_a_modern_call_that_was_cut_is_posted_again_with_the_same_run() ->
     assert json.loads(bodies.pop())["params"]["_meta"]["greenroom/run"].startswith("mcp_")
 
 
+@pytest.mark.rule("MB-4")
 async def test_a_modern_cancel_closes_the_stream_and_is_not_posted() -> None:
     async with bridged(Reply(pieces=(event(None, ""), Hold()))) as (client, peer):
         client.says("tools/call", "a", name="pay", _meta=MODERN)
@@ -243,6 +256,7 @@ async def test_a_modern_cancel_closes_the_stream_and_is_not_posted() -> None:
     assert len(peer.requests) == 1
 
 
+@pytest.mark.rule("MB-4")
 async def test_a_cancel_of_the_handshake_era_is_posted_and_ends_the_wait_for_an_answer() -> None:
     hold = Hold()
     async with bridged(Reply(pieces=(hold,)), Reply(status=202)) as (client, peer):
@@ -294,6 +308,7 @@ async def test_nothing_answers_an_answer() -> None:
         assert (await client.hears())["id"] == 0
 
 
+@pytest.mark.rule("MB-7")
 async def test_too_long_a_line_and_too_many_requests_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "LINE_LIMIT", 200)
     monkeypatch.setattr(command, "MOST", 1)
@@ -310,6 +325,7 @@ async def test_too_long_a_line_and_too_many_requests_are_refused(monkeypatch: py
         assert await client.hears() == result(1)
 
 
+@pytest.mark.rule("MB-3")
 async def test_without_a_gateway_a_request_is_answered_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp_post, "PATIENCE", 0.05)
     names = dict.fromkeys(("db", "store", "token", "token_file", "secret_env", "secrets_file"))
@@ -319,15 +335,34 @@ async def test_without_a_gateway_a_request_is_answered_with_an_error(monkeypatch
     client.ends()
     async with open_gateway(Bridge(command="mcp", agents=(), args=args, place=None)) as gateway:
         streams: Any = client
-        await McpBridge(gateway, streams, None).run()
+        await McpBridge(Poster(gateway, McpSession(), client.write_line), streams).run()
     answer = await client.hears()
     assert answer["id"] == 1
     assert "no gateway answers at http://127.0.0.1:9" in answer["error"]["message"]
 
 
+@pytest.mark.rule("MB-6")
 async def test_the_end_of_the_input_ends_the_open_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "FAREWELL", 0.05)
     async with bridged(Reply(pieces=(Hold(),))) as (client, peer):
         client.says("tools/call", 1)
         await until(lambda: len(peer.requests) == 1)
     assert peer.closed == 1
+
+
+async def test_the_bridge_reads_all_pages_of_the_tools_and_refuses_what_is_no_mcp_server() -> None:
+    tools = [{"name": name, "inputSchema": {"properties": {"a": {"x-mcp-header": "A"}}}} for name in "xy"]
+    pages = (result(0, tools=tools[:1], nextCursor="x"), result(0, tools=tools[1:]))
+    other = Reply(status=404, kind=JSON, pieces=(b'{"error": {"code": "not_found", "message": "no such path"}}',))
+    replies = (*(Reply(kind=JSON, pieces=(json.dumps(page).encode(),)) for page in pages), other, Reply(cut=True))
+    async with bridged(*replies) as (_, peer):
+        session = McpSession()
+        poster = Poster(peer.gateway, session, peer.no_write)
+        address = await peer.gateway.address()
+        await poster.learn_tools(address)
+        assert set(session.repeated) == {"x", "y"}
+        with pytest.raises(gr.GreenroomError, match="is not an MCP server; use a server of this release"):
+            await poster.learn_tools(address)
+        with pytest.raises(gr.GreenroomError, match="no gateway answers"):
+            await poster.learn_tools(address)
+    assert [json.loads(body)["params"].get("cursor") for _, _, body in peer.requests[:2]] == [None, "x"]

@@ -148,6 +148,15 @@ def test_the_outcome_of_a_cut_call_may_come_with_the_approval():
         decision_of(asked, {"action": "accept", "content": {"decision": "approve", "result": "paid"}}, lists=True)
 
 
+def test_a_question_without_a_schema_is_approved_with_or_without_a_result():
+    asked = ticket(resume_mode="use_decision_as_tool_result", reason="user_input")
+    for content, result in (({}, None), ({"result": "[1]"}, [1])):
+        answer = {"action": "accept", "content": {"decision": "approve", **content}}
+        assert decision_of(asked, answer, lists=True) == FormDecision(action="resume", result=result)
+    arguments = ticket(resume_mode="pass_decision_to_tool", reason="user_input")
+    assert list(form(arguments, lists=True)["requestedSchema"]["properties"]) == ["result"]
+
+
 @pytest.mark.parametrize("kind", ["string", "integer", "number", "boolean"])
 def test_one_plain_value_is_one_field(kind):
     asked = ticket(response_schema={"type": kind}, resume_mode="use_decision_as_tool_result")

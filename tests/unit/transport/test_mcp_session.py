@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.transport.cli.mcp_session import McpSession, failure, header_text, json_object, read_line
+from greenroom.transport.cli.mcp_session import McpSession, failure, header_text, json_object, list_line, read_line
 
 META = "io.modelcontextprotocol/"
 MODERN = {f"{META}protocolVersion": "2026-07-28", f"{META}clientCapabilities": {}}
@@ -84,10 +84,28 @@ def test_the_session_of_a_handshake_is_kept_and_repeated() -> None:
     assert session.answered(first, {"id": 1, "error": {}}, None) == {"id": 1, "error": {}}
 
 
+@pytest.mark.rule("MB-5")
 def test_only_the_named_agent_is_listed() -> None:
     answer: dict[str, Any] = {"result": {"tools": [{"name": one} for one in ("a_b", "run_result", "other")]}}
     shown = McpSession("a/b").answered(read_line(line("tools/list"), ""), answer, None)
     assert [tool["name"] for tool in shown["result"]["tools"]] == ["a_b", "run_result"]
+
+
+def test_arguments_that_the_schema_wants_in_headers_are_repeated_there() -> None:
+    session = McpSession()
+    properties = {name: {"x-mcp-header": name.title()} for name in ("region", "urgent", "left_out")} | {"plain": {}}
+    session.listed({"tools": [{"name": "pay", "inputSchema": {"properties": properties}}, {"name": "odd"}, 7]})
+    arguments = {"region": "caf\u00e9", "urgent": True, "left_out": None, "plain": "x"}
+    headers = session.headers(read_line(line("tools/call", name="pay", arguments=arguments, _meta=MODERN), "r"))
+    own = {name: value for name, value in headers if name.startswith("mcp-param-")}
+    assert own == {"mcp-param-Region": "=?base64?Y2Fmw6k=?=", "mcp-param-Urgent": "true"}
+
+
+def test_the_bridge_lists_the_tools_itself() -> None:
+    first, second = list_line(None), list_line("b")
+    assert dict(first.headers)["mcp-method"] == "tools/list"
+    assert "cursor" not in json.loads(first.body)["params"]
+    assert json.loads(second.body)["params"]["cursor"] == "b"
 
 
 @given(st.text())

@@ -55,7 +55,8 @@ async def tools_call(gateway: Gateway, who: Principal, caller: McpCaller, call: 
         plan = attrs.evolve(plan, kind="task", wait=QUICK)
     if "requestState" in call.params:
         run_id, dismissed = await _answers(gateway, who, tool, call.params)
-        return _streamed(gateway, who, attrs.evolve(plan, run_id=run_id, dismissed=dismissed))
+        after = await _head(gateway, run_id)
+        return _streamed(gateway, who, attrs.evolve(plan, run_id=run_id, dismissed=dismissed, after=after))
     try:
         text = tool.input_of(arguments)
     except ValueError as misfit:
@@ -142,7 +143,14 @@ async def _run_result(
     info = await gateway.runtime.reader.info(run_id) if isinstance(run_id, str) else None
     if info is None or info.by != who.name or not who.sees(info):
         return failed(f"no call of yours has started the run {run_id!r:.100}")
-    return _streamed(gateway, who, _plan(caller, call, info.run_id, kind="result", wait=float(wait)))
+    after = await _head(gateway, info.run_id)
+    return _streamed(gateway, who, _plan(caller, call, info.run_id, kind="result", wait=float(wait), after=after))
+
+
+async def _head(gateway: Gateway, run_id: str) -> int:
+    """Return the sequence of the newest event of a run, behind which a call goes on."""
+    outline = await gateway.runtime.reader.outline(run_id)
+    return 0 if outline is None else outline.last_sequence
 
 
 async def _unfinished(run_id: str) -> JSONObject:

@@ -64,7 +64,7 @@ async def cancel(gateway: Gateway, who: Principal, run_id: str, reason: str) -> 
 async def decide(
     gateway: Gateway, who: Principal, run_id: str, question: tuple[str, str], answer: object, *, lists: bool
 ) -> str | None:
-    """Post the decision that an answer asks for; return why it is none, or why it was refused, else None.
+    """Post the decision that an answer asks for; return the reason if the answer decides nothing, else None.
 
     Args:
         gateway: The gateway.

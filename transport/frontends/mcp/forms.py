@@ -3,7 +3,7 @@
 | the ticket | fields of the form | accepted |
 |---|---|---|
 | asks for permission, or is of the run itself | decision (approve or deny), reason | as `decision` says |
-| asks what a cut call has come to | decision, result (JSON text), reason | as `decision` says, with the result |
+| asks what a cut call has come to, or anything | decision, result (JSON text), reason | the same, with the result |
 | wants a value of a flat object | the properties of that object | approved, with the content as result |
 | wants one text, number or choice | result | approved, with that value |
 | wants another value | result (JSON text) | approved, with that value |
@@ -70,10 +70,11 @@ Shape = Literal["decision", "outcome", "object", "value", "json"]
 def shape_of(ticket: Ticket, *, lists: bool) -> Shape:
     """Return the kind of a ticket's form: a row of the table above."""
     schema = ticket.response_schema
-    if schema is None and ticket.resume_mode == "replay_tool_call":
-        return "outcome" if asks_outcome(ticket.reason, ticket.action) else "decision"
     if schema is None:
-        return "json"
+        if ticket.resume_mode == "pass_decision_to_tool":
+            return "json"  # the arguments of the tool
+        takes_result = ticket.resume_mode == "use_decision_as_tool_result"
+        return "outcome" if takes_result or asks_outcome(ticket.reason, ticket.action) else "decision"
     if is_flat(schema, lists=lists):
         return "object"
     return "value" if _is_field(schema, lists=False) else "json"

@@ -241,7 +241,8 @@ def check_params(headers: Mapping[str, str], schema: JSONObject, arguments: JSON
     properties = schema.get("properties")
     for name, about in properties.items() if isinstance(properties, Mapping) else ():
         suffix = about.get("x-mcp-header") if isinstance(about, Mapping) else None
-        if isinstance(suffix, str) and (name in arguments or f"mcp-param-{suffix.lower()}" in headers):
+        sent = isinstance(suffix, str) and f"mcp-param-{suffix.lower()}" in headers
+        if isinstance(suffix, str) and (sent or arguments.get(name) is not None):  # null is left out of the headers
             value = arguments.get(name)
             text = value if isinstance(value, str) else _encode(value).decode()
             _check_header(headers, f"Mcp-Param-{suffix}", text)

@@ -100,7 +100,7 @@ async def _reply(gateway: Gateway, request: Request, reply: McpAnswer) -> None:
     answer = {"action": "cancel"} if reply.result is None else reply.result
     lists = caller.capabilities.lists
     why_not = await decide(gateway, request.who, run_id, (ticket_id, fingerprint), answer, lists=lists)
-    gateway.questions.answered(run_id, ticket_id, why_not)
+    gateway.questions.answered(request.who, run_id, ticket_id, why_not)
 
 
 async def _notice(gateway: Gateway, request: Request, notice: McpNotification) -> None:

@@ -105,16 +105,12 @@ class CallStream:
     """
 
     def __init__(
-        self,
-        gateway: Gateway,
-        who: Principal,
-        call: McpCall,
-        late: Callable[[], Awaitable[JSONObject]] | None = None,
+        self, gateway: Gateway, who: Principal, call: McpCall, late: Callable[[], Awaitable[JSONObject]]
     ) -> None:
         self._gateway, self._who, self._call, self._late = gateway, who, call, late
         self._state = mcp.begin(call.request_id, token=call.token, after=call.after)
         self._dismissed = dict(call.dismissed)
-        self._begun = False
+        self._begun = self._visible = False
         self._until = trio.current_time() + call.wait if call.wait is not None else float("inf")
         self._beat_at = self._next_beat()
         self._waiting = trio.CancelScope()
@@ -135,7 +131,7 @@ class CallStream:
         with ExitStack() as stack:
             reader = self._gateway.runtime.reader
             self._follower = stack.enter_context(reader.follow(run_id, after=self._call.after, until="rest"))
-            stack.callback(self._gateway.questions.listen(run_id, self._answered))
+            stack.callback(self._gateway.questions.listen(self._who, run_id, self._answered))
             yield self
 
     def last(self) -> bytes:
@@ -160,6 +156,7 @@ class CallStream:
             if head := self._head():
                 return head
         try:
+            await self._check_visible()
             while not (chunk := await self._next()):
                 pass
         except (gr.RunDegradedError, gr.UnknownRun) as error:
@@ -168,6 +165,18 @@ class CallStream:
             return self._broken(error)
         self._beat_at = self._next_beat()
         return chunk
+
+    async def _check_visible(self) -> None:
+        """Check that the run is the client's own, or one that the client may see: a sealed text gives no right.
+
+        Raises:
+            UnknownRun: The run is another one's, or was pruned.
+        """
+        if not self._visible:
+            info = await retry_until_available(self._gateway.runtime.reader.info, self._call.run_id)
+            if info is None or not (info.by == self._who.name or self._who.sees(info)):
+                raise gr.UnknownRun(self._call.run_id)
+            self._visible = True
 
     async def _next(self) -> bytes:
         """Return the next chunk; empty if there is none yet."""
@@ -218,11 +227,9 @@ class CallStream:
         if call.kind == "result":
             questions = []
         elif at_rest and tickets and not questions:
-            return self._end(
-                await self._late_answer()
-                if call.kind == "task"
-                else waiting(call.run_id, tickets, self._dismissed.values())
-            )
+            if call.kind == "task":
+                return self._end(await self._late())
+            return self._end(waiting(call.run_id, tickets, self._dismissed.values()))
         elif call.modern and questions and at_rest:
             return self._end(self._input_required(questions))
         asked = () if call.modern else questions
@@ -262,7 +269,7 @@ class CallStream:
             with self._waiting:
                 await notice.wait()
         if trio.current_time() >= self._until:
-            return self._end(await self._late_answer())
+            return self._end(await self._late())
         if trio.current_time() < self._beat_at:
             return b""
         self._beat_at = self._next_beat()
@@ -284,11 +291,6 @@ class CallStream:
         self._waiting.cancel()
 
     # --- ends --------------------------------------------------------------------------------------------------------
-
-    async def _late_answer(self) -> JSONObject:
-        if self._late is None:
-            raise AssertionError("a call whose time ends has an answer for that")
-        return await self._late()
 
     def _broken(self, error: Exception) -> bytes:
         """Return the end of a stream whose run cannot be followed any more."""

@@ -110,7 +110,7 @@ def agent_tools(agents: Mapping[str, Agent[Any]], exposed: Collection[str] | Non
     tools: dict[str, McpTool] = {}
     for key in sorted(agents):
         if (exposed is None or key in exposed) and agents[key].model is not None:
-            tool = _tool(agents[key], {*tools, RUN_RESULT})
+            tool = _tool(agents[key], tools)
             tools[tool.name] = tool
     return tools
 
@@ -154,7 +154,7 @@ def tools_page(tools: Mapping[str, McpTool], cursor: object) -> tuple[list[JSONO
 
 def _tool(agent: Agent[Any], taken: Collection[str]) -> McpTool:
     name = re.sub(r"[^a-zA-Z0-9_-]", "_", agent.key)[:LONGEST_NAME]
-    if name in taken:
+    if name in taken or name == RUN_RESULT:
         name = f"{name[: LONGEST_NAME - 9]}_{content_digest([agent.key])[:8]}"
     schema = agent.model.input_schema if isinstance(agent.model, Model) else None
     return McpTool(
