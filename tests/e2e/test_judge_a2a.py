@@ -29,7 +29,7 @@ JUDGES = [(kind, binding) for kind in ("python", "js") for binding in ("HTTP+JSO
 
 
 class House:
-    """A gateway in a process of its own, on one database and one port through all its lives."""
+    """A gateway in a separate process, on one database and one port through all its lives."""
 
     def __init__(self, folder: Path, place: str = "") -> None:
         self.folder, self.port, self.place = folder, free_port(), place or str(folder / "runs.db")

@@ -56,7 +56,7 @@ _TAKEN: Final = ("text/*", "text/plain", "application/json", "*/*")
 """Media types of which a client must accept one."""
 
 _NO_PUSH: Final = "push notifications are not sent; subscribe to the task"
-_NO_EXTENDED_CARD: Final = "there is no extended card; the card of the agent is all there is"
+_NO_EXTENDED_CARD: Final = "an extended card is not offered; the card of the agent has everything"
 
 
 @attrs.frozen(kw_only=True)
