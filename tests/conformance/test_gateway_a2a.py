@@ -248,6 +248,23 @@ async def test_the_question_of_a_child_run_is_asked_and_answered_here(binding):
     assert (state(done), texts(done)) == ("COMPLETED", ["done"])
 
 
+async def test_a_question_in_the_middle_of_the_work_is_asked_and_answered_here(binding):
+    @gr.tool
+    async def paint(ctx: gr.ToolContext) -> str:
+        decision = await ctx.ask(gr.Suspend(message="which colour?", response_schema={"type": "string"}))
+        return f"painted {decision.result}"
+
+    helper = agent(call("paint", id="c1"), "done", tools=[paint])
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
+        a2a = A2A(address, binding)
+        client = await a2a.stream(says("m1", "paint"))
+        assert [ticket["message"] for ticket in client.tickets()] == ["which colour?"]
+        done = await a2a.stream(says("m2", "red", taskId=client.task["id"]))
+        assert state(done.task) == "COMPLETED"
+        view = await (await runtime.get(client.task["id"])).view()
+    assert [message.content for message in view.messages if message.role == "tool"] == ["painted red"]
+
+
 # --- tasks -----------------------------------------------------------------------------------------------------------
 
 
