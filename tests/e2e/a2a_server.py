@@ -1,4 +1,4 @@
-"""A gateway with agents for the official A2A clients, in a process of its own that can be killed.
+"""A gateway with agents for the official A2A clients, in a separate process that can be killed.
 
     python a2a_server.py PLACE PORT TOKEN FOLDER
 
