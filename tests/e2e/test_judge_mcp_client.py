@@ -16,6 +16,7 @@ import trio
 import greenroom as gr
 from greenroom.testing import FunctionModel, call
 
+from ..support import mcp_scenarios
 from ..support.judges import need_node_modules, need_program
 from ..support.ports import free_port
 from ..support.wait_for_port import wait_for_port
@@ -25,7 +26,7 @@ SCENARIOS = (
     *("sep-2322-client-request-state", "http-standard-headers", "http-custom-headers"),
     "json-schema-2020-12-preservation",
 )
-CLIENT = Path(__file__).parent.parent / "support" / "mcp_conformance_client.py"
+KNOCK = Path(mcp_scenarios.__file__).with_name("mcp_scenarios_knock.py")
 AT_A_TIME = 2
 PATIENCE = "120000"
 """Milliseconds for the client of one scenario, on a busy machine."""
@@ -48,7 +49,7 @@ async def test_the_conformance_suite_finds_no_fault_in_the_client():
 
     async def judge(scenario: str) -> None:
         command = [str(node), str(suite), "client", "--timeout", PATIENCE, "--scenario", scenario]
-        command += ["--command", f"{sys.executable} {CLIENT}"]
+        command += ["--command", f"{sys.executable} -I -S {KNOCK} {port}"]
         async with limit:
             done = await trio.run_process(command, capture_stdout=True, stderr=STDOUT, check=False)
         if done.returncode != 0 or b"OVERALL: PASSED" not in done.stdout:
@@ -56,8 +57,11 @@ async def test_the_conformance_suite_finds_no_fault_in_the_client():
 
     with trio.fail_after(500):
         async with trio.open_nursery() as nursery:
-            for scenario in SCENARIOS:
-                nursery.start_soon(judge, scenario)
+            port = await mcp_scenarios.serve(nursery)
+            async with trio.open_nursery() as judges:
+                for scenario in SCENARIOS:
+                    judges.start_soon(judge, scenario)
+            nursery.cancel_scope.cancel()
     assert not failed, "\n\n".join(f"{scenario}:\n{text}" for scenario, text in failed.items())
 
 

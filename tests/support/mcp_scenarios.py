@@ -1,13 +1,11 @@
-"""The client that the conformance suite of MCP starts: an agent whose toolset is the server of a scenario.
+"""The client that the conformance suite of MCP tries: an agent whose toolset is the server of a scenario.
 
-    python mcp_conformance_client.py URL
-
-The scenario is named in MCP_CONFORMANCE_SCENARIO; each question is approved, with nothing where nothing is required.
+The suite starts a program for each scenario. That one (`mcp_scenarios_knock.py`) only tells the test the address, and
+the agent works inside the test, which saves the time of importing everything again.
 """
 
 import json
-import os
-import sys
+from functools import partial
 from typing import Any
 
 import trio
@@ -18,9 +16,8 @@ from greenroom.testing import FunctionModel, call
 Planned = list[tuple[str, dict[str, Any]]]
 
 
-def planned(scenario: str, tools: dict[str, Any]) -> Planned:
+def planned(scenario: str, context: dict[str, Any], tools: dict[str, Any]) -> Planned:
     """The calls that a scenario waits for: (the server's name of a tool, arguments)."""
-    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
     if "toolCalls" in context:
         return [(one["name"], without_nulls(one["arguments"])) for one in context["toolCalls"]]
     if scenario == "tools_call":
@@ -35,29 +32,38 @@ def without_nulls(arguments: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if value is not None}
 
 
-def model(scenario: str) -> FunctionModel:
+def model(scenario: str, context: dict[str, Any]) -> FunctionModel:
     """A model that makes the planned calls in its first answer."""
 
     def answer(request: Any) -> Any:
         if request.messages[-1].role != "user":
             return "done"
         tools = {tool.name.removeprefix("mcp__suite__"): tool for tool in request.tools}
-        plan = planned(scenario, tools)
+        plan = planned(scenario, context, tools)
         return [call(f"mcp__suite__{name}", arguments) for name, arguments in plan] or "no tools"
 
     return FunctionModel(answer)
 
 
-async def main(url: str) -> None:
+async def play(scenario: str, context: dict[str, Any], url: str) -> object:
+    """Let an agent do what a scenario waits for; each question is approved, with nothing where nothing is required."""
     server = gr.mcp.Server("suite", url=url)
-    agent = gr.Agent("client", model=model(os.environ["MCP_CONFORMANCE_SCENARIO"]), toolsets=[server])
+    agent = gr.Agent("client", model=model(scenario, context), toolsets=[server])
     async with gr.open_runtime(agents=[agent]) as runtime:
         run = await runtime.start("client", "Do what the scenario waits for.")
         while isinstance(outcome := await run.wait(), gr.Waiting):
             for ticket in outcome.tickets:
                 await run.decide(ticket.approve({} if ticket.response_schema is not None else None))
-        sys.stdout.write(f"{outcome}\n")
+        return outcome
 
 
-if __name__ == "__main__":
-    trio.run(main, sys.argv[1])
+async def _answer(stream: trio.SocketStream) -> None:
+    knock = json.loads(await stream.receive_some())
+    outcome = await play(knock["scenario"], json.loads(knock["context"]), knock["url"])
+    await stream.send_all(str(outcome).encode())
+
+
+async def serve(nursery: trio.Nursery) -> int:
+    """Play a scenario for each knock at the port that is returned."""
+    (listener,) = await nursery.start(partial(trio.serve_tcp, _answer, 0, host="127.0.0.1"))
+    return int(listener.socket.getsockname()[1])
