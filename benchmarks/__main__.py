@@ -28,6 +28,7 @@ NAMES = (
     "dialects",
     "workspaces",
     "mcp_client",
+    "doors",
     "kernel",
     "gateway_fanout",
     "gateway_stalled",

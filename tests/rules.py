@@ -37,6 +37,7 @@ PAGES = {
     "MS": "mcp-server",
     "MC": "mcp-client",
     "ACP": "acp",
+    "AS": "a2a",
     "AB": "remote-agents",
 }
 """The letters before the hyphen of an id, and the page whose rules have them."""

@@ -16,8 +16,9 @@ from ..models.codecs.settings import is_header
 from ..tools.context import ToolContext
 from ..tools.definition import Tool
 from ..tools.preparing import PreparationContext
-from .a2a_body import GRACE, Patience, RemoteCall, Result
+from .a2a_body import GRACE, RemoteCall, Result
 from .a2a_http import A2AConnection, Away, Unusable, is_safe, origin_of, secret_parts
+from .a2a_talk import Patience
 from .backend import Backend
 
 _SCHEMA = {

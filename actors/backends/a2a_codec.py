@@ -261,10 +261,10 @@ def _fault(binding: Binding, status: int, data: JSONValue) -> A2AFault:
     details = body.get("data" if binding == "JSONRPC" else "details")
     infos = [item for item in details if isinstance(item, dict)] if isinstance(details, list) else []
     info: JSONObject = next((item for item in infos if item.get("@type") == _ERROR_INFO), {})
-    known = _BY_CODE.get(code) if binding == "JSONRPC" and isinstance(code, int) else None
+    error = _BY_CODE.get(code) if binding == "JSONRPC" and isinstance(code, int) else None
     reason, metadata = info.get("reason"), info.get("metadata")
     return A2AFault(
-        known or _BY_REASON.get(reason if isinstance(reason, str) else ""),
+        error or _BY_REASON.get(reason if isinstance(reason, str) else ""),
         text[:2_000] if isinstance(text, str) and text else f"an error without a message, with the status {status}",
         metadata={str(name): str(value) for name, value in metadata.items()} if isinstance(metadata, dict) else {},
         status=status,

@@ -88,14 +88,17 @@ def input_question(name: str, task: RemoteTask) -> Suspend:
     ticket = task.tickets[0]
     message = ticket.get("message")
     text = message if isinstance(message, str) and message else task.words
-    shown = {field: ticket[field] for field in _SHOWN if field in ticket}
-    if len(msgspec.json.encode(shown)) > PARAMETERS_LIMIT:
-        shown = {"tool": shortened(str(ticket.get("tool")), 200), "leftOut": "the arguments are too large to be shown"}
+    parameters = {field: ticket[field] for field in _SHOWN if field in ticket}
+    if len(msgspec.json.encode(parameters)) > PARAMETERS_LIMIT:
+        parameters = {
+            "tool": shortened(str(ticket.get("tool")), 200),
+            "leftOut": "the arguments are too large to be shown",
+        }
     return Suspend(
         reason="user_input",
         action=f"answer {name}",
         message=shortened(text or f"May this run? {ticket.get('tool')}", QUESTION_LIMIT),
-        parameters=shown,
+        parameters=parameters,
         response_schema=_answer_schema(ticket.get("responseSchema")),
     )
 
@@ -161,8 +164,8 @@ def attachments_of(files: Sequence[A2APart]) -> tuple[list[Attachment], list[str
 
 
 def _attachment(data: bytes, media_type: str, name: str) -> Attachment:
-    shown = detected(data)
-    if shown is not None and shown.startswith("image/"):
+    content_type = detected(data)
+    if content_type is not None and content_type.startswith("image/"):
         return Image(data)
     fits = is_media_type(media_type) and not media_type.startswith("image/")
     return File(data, media_type=media_type if fits else UNKNOWN_TYPE, name=name or None)

@@ -8,10 +8,10 @@ headers are masked in it before anything else reads it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from ipaddress import ip_address
-from typing import Final
+from typing import Final, TypeVar, TypeVarTuple
 from urllib.parse import urlsplit
 
 import attrs
@@ -20,14 +20,14 @@ import msgspec
 import trio
 
 from ..contract.plain import JSONObject, JSONValue
+from ..contract.sizes import measured
 from ..environment import EnvironmentValue, text_of_variable
 from ..models.codecs.masking import KeyMask
 from ..models.codecs.settings import is_header
-from ..models.codecs.sse import EventParser, EventTooLong
+from ..models.codecs.sse import EventParser, EventTooLong, ServerSentEvent
 from ..models.http import CONNECT, IDENTITY, leave, pieces_of, shared_client
 from .a2a_codec import (
     CARD_PATH,
-    INTERNAL_ERROR,
     A2AFault,
     Binding,
     Operation,
@@ -52,7 +52,9 @@ SHOWN: Final = 200
 POOL: Final = "the servers of A2A"
 """The name of the connections, which all agents of a program share."""
 _LARGE: Final = 256 * 1024
-"""Bytes of an answer that is read in a thread: a larger one would stop the loop for more than 10 ms."""
+"""Bytes that are read or written in a thread: more would stop the loop for more than 10 ms."""
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 _NOT_DONE: Final = (429, 503)
 """Statuses of a server that has not taken the request."""
 _IN_DOUBT: Final = (408, 500, 502, 504)
@@ -155,8 +157,11 @@ class A2AConnection:
             Unusable: there is no card, or no interface in it can be used.
         """
         if self._target is None or trio.current_time() > self._fetched_at + CARD_TIME:
-            self._target = self._chosen(await self._card())
-            self._fetched_at = trio.current_time()
+            try:
+                card = await self._card()
+            except Away as error:
+                raise Away(str(error), reached=False) from None  # whatever was to be sent was not
+            self._target, self._fetched_at = self._chosen(card), trio.current_time()
         return self._target
 
     async def _card(self) -> AgentCard:
@@ -173,20 +178,20 @@ class A2AConnection:
     def _chosen(self, card: AgentCard) -> Target:
         """Return the first interface that this client speaks."""
         interfaces = card.supported_interfaces
-        spoken = next(
+        interface = next(
             (one for one in interfaces if one.protocol_binding in _BINDINGS and speaks(one.protocol_version)), None
         )
-        if spoken is None:
+        if interface is None:
             offers = ", ".join(f"{one.protocol_binding} {one.protocol_version}" for one in interfaces[:10]) or "nothing"
             raise Unusable(f"its card offers {offers:.300}; this client speaks HTTP+JSON and JSONRPC 1.0")
-        self._check(spoken)
-        facts = {"agent": card.name[:SHOWN], "version": card.version[:SHOWN], "url": spoken.url[:SHOWN]}
+        self._check(interface)
+        facts = {"agent": card.name[:SHOWN], "version": card.version[:SHOWN], "url": interface.url[:SHOWN]}
         return Target(
-            url=spoken.url.rstrip("/"),
-            binding=_BINDINGS[spoken.protocol_binding],
-            tenant=spoken.tenant,
+            url=interface.url.rstrip("/"),
+            binding=_BINDINGS[interface.protocol_binding],
+            tenant=interface.tenant,
             streams=card.capabilities.streaming,
-            facts={**facts, "binding": spoken.protocol_binding},
+            facts={**facts, "binding": interface.protocol_binding},
         )
 
     def _check(self, interface: AgentInterface) -> None:
@@ -232,17 +237,19 @@ class A2AConnection:
     async def _items(self, answer: httpx.Response, binding: Binding) -> AsyncGenerator[JSONObject, None]:
         parser, pieces = EventParser(), pieces_of(answer)
         try:
-            with self._mapped():
-                async for piece in pieces:
-                    for event in parser.feed(piece):
-                        yield read_event(binding, await self._decoded(event.data), kind=event.name)
-                last = parser.end()
+            while (piece := await self._next(pieces)) is not None:
+                for event in _events(parser, piece):
+                    yield read_event(binding, await self._decoded(event.data), kind=event.name)
+            last = parser.end()
             if last is not None:
                 yield read_event(binding, await self._decoded(last.data), kind=last.name)
-        except EventTooLong as error:
-            raise A2AFault(INTERNAL_ERROR, str(error)) from None
         finally:
             await leave(answer, pieces)  # noqa: ASYNC102 - shielded and bounded inside
+
+    async def _next(self, pieces: AsyncGenerator[bytes, None]) -> bytes | None:
+        """Return the next bytes of a stream; None at its end."""
+        with self._mapped():
+            return await anext(pieces, None)
 
     async def _answer(self, url: str, request: WireRequest, *, limit: int) -> tuple[int, JSONValue]:
         with trio.move_on_after(ANSWER_TIME):
@@ -254,14 +261,15 @@ class A2AConnection:
 
     @asynccontextmanager
     async def _sent(self, url: str, request: WireRequest) -> AsyncIterator[httpx.Response]:
+        body = request.body
         headers = {
             "user-agent": "greenroom",
             "accept-encoding": "identity",
             **request.headers,
-            **({} if request.body is None else {"content-type": "application/json"}),
+            **({} if body is None else {"content-type": "application/json"}),
             **self._own_headers(url),
         }
-        content = None if request.body is None else msgspec.json.encode(request.body)
+        content = None if body is None else await at_length(measured(body, _LARGE), msgspec.json.encode, body)
         timeout = httpx.Timeout(None, connect=CONNECT, pool=None)
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(shared_client(POOL))
@@ -295,10 +303,7 @@ class A2AConnection:
 
     async def _decoded(self, body: bytes) -> JSONValue:
         """Return a body as JSON data without the values of our headers; None if the body is not JSON."""
-        mask = self._mask()
-        if len(body) > _LARGE:
-            return await trio.to_thread.run_sync(_decode, body, mask)
-        return _decode(body, mask)
+        return await at_length(len(body), _decode, body, self._mask())
 
     async def _read(self, answer: httpx.Response, limit: int) -> bytes:
         body, pieces = bytearray(), pieces_of(answer)
@@ -336,9 +341,23 @@ class A2AConnection:
             raise Away(self._mask().text(f"the connection broke: {error}"), reached=True) from None
 
 
+async def at_length(size: int, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    """Return the result of a function that takes long if `size` bytes are large: in a thread then."""
+    if size > _LARGE:
+        return await trio.to_thread.run_sync(function, *arguments)
+    return function(*arguments)
+
+
 def secret_parts(value: str) -> tuple[str, ...]:
     """Return what must not be shown of the value of a header: the whole, and its words, as in "Bearer x"."""
     return (value, *(word for word in value.split() if word.lower() not in ("bearer", "basic")))
+
+
+def _events(parser: EventParser, piece: bytes) -> Iterator[ServerSentEvent]:
+    try:
+        yield from parser.feed(piece)
+    except EventTooLong as error:
+        raise A2AFault(None, str(error)) from None
 
 
 def _decode(body: bytes, mask: KeyMask) -> JSONValue:

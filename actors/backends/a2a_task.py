@@ -16,6 +16,7 @@ import msgspec
 from ..contract.codec import shortened
 from ..contract.ids import content_digest
 from ..contract.plain import JSONObject
+from ..contract.sizes import measured
 from .a2a_codec import TICKET_TYPE
 from .a2a_values import (
     A2AArtifact,
@@ -35,7 +36,9 @@ RESULT_LIMIT: Final = 256 * 1024
 ARTIFACTS_LIMIT: Final = 1_000
 """Most artifacts of a task."""
 FILES_LIMIT: Final = 12 * 1024 * 1024
-"""Most characters in base64 of all files of a task: somewhat more than the 8 MiB that one result may hold."""
+"""Most bytes of all files, in base64, and data of a task: somewhat more than the 8 MiB that one result may hold."""
+PART_WEIGHT: Final = 1_024
+"""Bytes for which a part counts beside its content."""
 FAULTS_LIMIT: Final = 20
 """Most faults of the other side in one call; more are a protocol that this client does not know."""
 QUESTION_LIMIT: Final = 8_000
@@ -47,17 +50,40 @@ Heard: TypeAlias = SaidText | MessageDone | Unparsed
 
 @attrs.define(eq=False)
 class _Artifact:
-    """An artifact as far as it has come."""
+    """An artifact as far as it has come.
 
-    text: str = ""
+    Attributes:
+        pieces: The text in pieces, at most `RESULT_LIMIT` characters.
+        size: The characters of these.
+        data: Values of parts with data.
+        files: Parts with bytes or an address.
+        weight: The bytes of data and files.
+        cut: The text was longer.
+        told: The log of the run has the artifact already.
+    """
+
+    pieces: list[str] = attrs.field(factory=list)
+    size: int = 0
     data: list[object] = attrs.field(factory=list)
     files: list[A2APart] = attrs.field(factory=list)
+    weight: int = 0
     cut: bool = False
     told: bool = False
 
     @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+    @property
     def speaks(self) -> bool:
-        return bool(self.text or self.data)
+        return bool(self.size or self.data)
+
+    def add(self, text: str) -> None:
+        self.cut |= len(text) > RESULT_LIMIT - self.size
+        text = text[: RESULT_LIMIT - self.size]
+        if text:
+            self.pieces.append(text)
+            self.size += len(text)
 
 
 @attrs.frozen(kw_only=True)
@@ -98,7 +124,7 @@ class RemoteTask:
         self.faults = 0
         self._artifacts: dict[str, _Artifact] = {}
         self._newest = ""
-        self._file_size = 0
+        self._weight = 0
         self._notes: dict[str, None] = {}
 
     def __repr__(self) -> str:
@@ -159,7 +185,7 @@ class RemoteTask:
     def complete(self) -> list[Heard]:
         """Return the newest artifact as a whole message, before people are asked."""
         newest = self._artifacts.get(self._newest)
-        if newest is None or not newest.text or len(self._artifacts) <= self.told:
+        if newest is None or not newest.size or len(self._artifacts) <= self.told:
             return []
         self.told = len(self._artifacts)
         return [MessageDone(text=newest.text)]
@@ -176,17 +202,17 @@ class RemoteTask:
         """Return why an item cannot stand here; "" if it can."""
         if isinstance(item, A2AMessage):
             return "message_after_task" if self.task_id else "second_message" if self.reply is not None else ""
-        named = item.id if isinstance(item, A2ATask) else item.task_id
+        task_id = item.id if isinstance(item, A2ATask) else item.task_id
         if self.reply is not None:
             return "task_after_message"
-        if self.task_id and named != self.task_id:
+        if self.task_id and task_id != self.task_id:
             return "another_task"
         if self.state is not None and self.state.terminal:
             return "second_end" if not isinstance(item, ArtifactUpdate) and item.status.state.terminal else "after_end"
         return ""
 
     def _take_all(self, task: A2ATask) -> list[Heard]:
-        return [heard for artifact in task.artifacts for heard in self._take(artifact, append=False)]
+        return [item for artifact in task.artifacts for item in self._take(artifact, append=False)]
 
     def _take(self, artifact: A2AArtifact, *, append: bool) -> list[Heard]:
         entry = self._artifacts.get(artifact.artifact_id)
@@ -195,38 +221,39 @@ class RemoteTask:
                 self._note(f"There are more than {ARTIFACTS_LIMIT:,} artifacts; the later ones are left out.")
                 return []
             entry = self._artifacts[artifact.artifact_id] = _Artifact(told=len(self._artifacts) < self.told)
-        heard = list[Heard]()
-        former = self._artifacts.get(self._newest)
-        text_before = entry.text
+        former, known_pieces = self._artifacts.get(self._newest), len(entry.pieces)
+        text_before = "" if append else entry.text
         self._put(entry, artifact, append=append)
-        if entry is not former and (entry.text != text_before or entry.data):
-            if former is not None and former.text and not former.told:
-                heard.append(MessageDone(text=former.text))
+        text = "".join(entry.pieces[known_pieces:]) if append else entry.text
+        news = list[Heard]()
+        if entry is not former and (text != text_before or entry.data):
+            if former is not None and former.size and not former.told:
+                news.append(MessageDone(text=former.text))
             self._newest = artifact.artifact_id
-        if not entry.told and entry.text.startswith(text_before) and len(entry.text) > len(text_before):
-            heard.append(SaidText(text=entry.text[len(text_before) :]))
-        return heard
+        if not entry.told and text.startswith(text_before) and len(text) > len(text_before):
+            news.append(SaidText(text=text[len(text_before) :]))
+        return news
 
     def _put(self, entry: _Artifact, artifact: A2AArtifact, *, append: bool) -> None:
         if not append:
-            self._file_size -= sum(len(part.raw or "") for part in entry.files)
-            entry.text, entry.cut = "", False
-            entry.data.clear()
-            entry.files.clear()
-        pieces = [entry.text]
+            self._weight -= entry.weight
+            entry.pieces, entry.data, entry.files = [], [], []
+            entry.size = entry.weight = 0
+            entry.cut = False
         for part in artifact.parts:
             if part.text is not None:
-                pieces.append(part.text)
-            elif part.data is not msgspec.UNSET:
-                entry.data.append(part.data)
-            elif self._file_size + len(part.raw or "") > FILES_LIMIT:
-                self._note(f"There are files of more than {FILES_LIMIT // 1_048_576} MiB; the later ones are left out.")
-            else:
-                self._file_size += len(part.raw or "")
+                entry.add(part.text)
+                continue
+            weight = PART_WEIGHT + len(part.raw or part.url or "") + measured(part.data, FILES_LIMIT)
+            if self._weight + weight > FILES_LIMIT:
+                self._note(f"There are files and data of more than {FILES_LIMIT // 1_048_576} MiB; some are left out.")
+                continue
+            self._weight += weight
+            entry.weight += weight
+            if part.data is msgspec.UNSET:
                 entry.files.append(part)
-        text = "".join(pieces)
-        entry.cut |= len(text) > RESULT_LIMIT
-        entry.text = text[:RESULT_LIMIT]
+            else:
+                entry.data.append(part.data)
 
     def _note(self, sentence: str) -> None:
         self._notes[sentence] = None

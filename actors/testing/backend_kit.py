@@ -48,8 +48,8 @@ async def check_backend(
         AssertionError: the backend breaks a promise; the sentence states which.
     """
     _check_tool(open_backend().tool(), open_backend().tool())
-    checked = agent(_KEY, open_backend())
-    async with _opened(MemoryStore(), checked) as runtime:
+    worker = agent(_KEY, open_backend())
+    async with _opened(MemoryStore(), worker) as runtime:
         first = await runtime.start(_KEY, prompt, thread_id="t")
         _expect_text(await _end(first), "a first prompt")
         again = await runtime.start(_KEY, prompt, thread_id="t")
@@ -60,10 +60,10 @@ async def check_backend(
         for run in (first, again, *both):
             report = await runtime.replay(run.id)
             _expect(report.equal, f"a replay of its run differs: {report}")
-    async with _opened(MemoryStore(), checked) as runtime:  # the same backend, opened again
+    async with _opened(MemoryStore(), worker) as runtime:  # the same backend, opened again
         _expect_text(await _end(await runtime.start(_KEY, prompt)), "a prompt after it was closed and opened again")
     if slow is not None:
-        await _check_cancel(checked, slow)
+        await _check_cancel(worker, slow)
         await _check_next_process(open_backend, slow)
 
 
@@ -77,8 +77,8 @@ def _check_tool(tool: Tool[..., Any], other: Tool[..., Any]) -> None:
     _expect(tool.info == other.info, "two processes would have two tools: name, description and schema differ")
 
 
-async def _check_cancel(checked: Agent[Any], slow: str) -> None:
-    async with _opened(MemoryStore(), checked) as runtime:
+async def _check_cancel(worker: Agent[Any], slow: str) -> None:
+    async with _opened(MemoryStore(), worker) as runtime:
         run = await runtime.start(_KEY, slow)
         await trio.sleep(_BEGUN)
         await run.cancel()
@@ -101,8 +101,8 @@ async def _check_next_process(open_backend: Callable[[], Backend], slow: str) ->
 
 
 @asynccontextmanager
-async def _opened(store: MemoryStore, checked: Agent[Any]) -> AsyncIterator[Runtime]:
-    async with open_runtime(store, agents=[checked]) as runtime:
+async def _opened(store: MemoryStore, worker: Agent[Any]) -> AsyncIterator[Runtime]:
+    async with open_runtime(store, agents=[worker]) as runtime:
         yield runtime
 
 

@@ -60,6 +60,8 @@ WITHIN: Final = 300.0
 """Seconds for which a restart counts in the back-off."""
 PATIENCE: Final = 2.0
 """Seconds of a pause before a restart for which messages wait; in a longer one they are refused."""
+MOST_LEFT: Final = 64
+"""Questions of ended calls that wait for the server to withdraw them."""
 REMEMBERED: Final = 16
 """Restarts that are counted; the pause is the longest one before that."""
 
@@ -97,6 +99,7 @@ class ServerActor:
         self._server, self._connect, self._log, self._idle, self._version = server, connect, log, idle, version
         self._calls: dict[CallTool, None] = {}
         self._lists: dict[ListTools, None] = {}
+        self._left: deque[Elicited] = deque()
         self._answered = trio.Event()
         self._down: str | None = None
         self._connection: ServerConnection | None = None
@@ -124,6 +127,7 @@ class ServerActor:
     async def body(self, ctx: ActorContext[Message]) -> None:
         """Run one incarnation."""
         self._down, self._connection, self._has_connected = None, None, False
+        self._left.clear()
         self.changes += 1  # another process of the server may have other tools
         outcome = await acapture(self._live, ctx.mailbox)
         why = self._why(outcome.error) if isinstance(outcome, Raised) else "it was stopped"
@@ -245,7 +249,8 @@ class ServerActor:
                     return
                 message.reply.fail(await self._failure(outcome.error, connection))
         finally:
-            message.withdraw_questions()
+            for question in message.questions:
+                self._leave(question)
             self._calls.pop(message, None)
             if not self._calls:
                 self._answered.set()
@@ -330,6 +335,15 @@ class ServerActor:
             question.scope.cancel()
             del call.questions[question]
             call.heard()
+
+    def _leave(self, question: Elicited) -> None:
+        """Give up a question whose call has ended: a server that knows of the end needs no answer.
+
+        One that waits all the same gets an error at last; a careless one might take that for a word to go on.
+        """
+        self._left.append(question)
+        if len(self._left) > MOST_LEFT:
+            self._left.popleft().reply.send(None)
 
     def _asking(self) -> CallTool | None:
         """Return the call for which the server asks."""

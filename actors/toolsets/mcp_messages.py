@@ -188,11 +188,6 @@ class CallTool:
         """Note that the server has said something about the call."""
         self.silence.deadline = math.inf if self.questions else trio.current_time() + self.idle
 
-    def withdraw_questions(self) -> None:
-        """Let the open questions end without an answer: the call has ended."""
-        for question in self.questions:
-            question.reply.send(None)
-
     def fail(self, error: Exception) -> None:
         """Fail: as cut if the server may have read the call."""
         self.reply.fail(CallCut(str(error)) if self.sent else error)

@@ -65,6 +65,7 @@ def two_refunds() -> gr.Agent[Any]:
 # --- a conversation --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("AS-4", "AS-5")
 async def test_a_message_is_a_run_and_its_context_the_thread(binding):
     helper = clerk([text("hel"), text("lo")])
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
@@ -79,6 +80,7 @@ async def test_a_message_is_a_run_and_its_context_the_thread(binding):
     assert [message.content for message in view.messages if message.role == "user"] == ["hi\n\nthere", "and?"]
 
 
+@pytest.mark.rule("AS-7", "AS-8", "AS-11")
 async def test_a_stream_is_the_task_and_then_what_changes(binding):
     async with gr.open_runtime(agents=[two_refunds()]) as runtime, gateway(runtime) as address:
         a2a = A2A(address, binding)
@@ -96,6 +98,7 @@ async def test_a_stream_is_the_task_and_then_what_changes(binding):
     assert [*after.texts().values()] == ["Two refunds.", "done"]
 
 
+@pytest.mark.rule("AS-6")
 async def test_an_answer_is_there_at_once_if_the_client_does_not_wait(binding):
     helper = clerk(delay(3600), "done")
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
@@ -106,6 +109,7 @@ async def test_an_answer_is_there_at_once_if_the_client_does_not_wait(binding):
         await a2a.cancel(task["id"])
 
 
+@pytest.mark.rule("AS-4", "AS-14")
 async def test_the_same_message_is_the_same_run(binding):
     helper = clerk("hello", "again")
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
@@ -146,6 +150,7 @@ async def test_edited_arguments_replace_those_of_the_agent(binding):
     assert result.endswith("paid 1 for 9")
 
 
+@pytest.mark.rule("AS-10")
 @pytest.mark.parametrize("words", ["yes", "approve", '{"action": "approve"}'])
 async def test_a_text_never_approves(binding, words):
     async with gr.open_runtime(agents=[two_refunds()]) as runtime, gateway(runtime) as address:
@@ -158,6 +163,7 @@ async def test_a_text_never_approves(binding, words):
         assert state(client.task) == "INPUT_REQUIRED"
 
 
+@pytest.mark.rule("AS-9")
 async def test_a_decision_about_another_action_is_refused_and_named(binding):
     async with gr.open_runtime(agents=[two_refunds()]) as runtime, gateway(runtime) as address:
         a2a = A2A(address, binding)
@@ -179,6 +185,7 @@ async def test_a_decision_about_another_action_is_refused_and_named(binding):
         assert state(done.task) == "COMPLETED"
 
 
+@pytest.mark.rule("AS-9")
 async def test_a_decision_acts_once_however_often_it_is_sent(binding):
     async with gr.open_runtime(agents=[two_refunds()]) as runtime, gateway(runtime) as address:
         a2a = A2A(address, binding)
@@ -191,6 +198,7 @@ async def test_a_decision_acts_once_however_often_it_is_sent(binding):
         assert refused.value.metadata["code"] == "already_decided"
 
 
+@pytest.mark.rule("AS-10")
 async def test_a_text_answers_the_one_ticket_that_asks_for_a_text_and_does_so_once(binding):
     helper = clerk(call("ask", id="c1"), call("ask", id="c2"), "done")
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
@@ -225,6 +233,7 @@ async def test_further_input_joins_the_run_once_and_its_history(binding):
         assert [one["messageId"] for one in newest["history"]] == ["m3"]
 
 
+@pytest.mark.rule("AS-8")
 async def test_the_question_of_a_child_run_is_asked_and_answered_here(binding):
     child = gr.Agent("child", tools=TOOLS, model=ScriptedModel([call("refund", order="1", cents=5, id="k1"), "paid"]))
     parent = agent(call("child", input="refund", id="c1"), "done", tools=[child.as_tool()])
@@ -242,6 +251,7 @@ async def test_the_question_of_a_child_run_is_asked_and_answered_here(binding):
 # --- tasks -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("AS-7")
 async def test_a_subscription_goes_on_where_the_client_was_cut_off(binding):
     helper = clerk([text("a"), text("b"), text("c")])
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
@@ -272,6 +282,7 @@ async def test_a_client_subscribes_while_the_run_works(binding):
     assert [*client.texts().values()] == ["ab"]
 
 
+@pytest.mark.rule("AS-13")
 async def test_a_failed_run_is_a_failed_task_that_says_why(binding):
     helper = clerk([text("Hel"), fail("unauthorized", "no key")])
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
@@ -285,6 +296,7 @@ async def test_a_failed_run_is_a_failed_task_that_says_why(binding):
     assert [task["id"] for task in listed] == [client.task["id"]]
 
 
+@pytest.mark.rule("AS-15", "AS-10")
 async def test_a_cancelled_task_is_answered_at_its_end(binding):
     helper = clerk(delay(60), "done")
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
@@ -300,6 +312,7 @@ async def test_a_cancelled_task_is_answered_at_its_end(binding):
         assert refused.value.reason == "UNSUPPORTED_OPERATION"
 
 
+@pytest.mark.rule("AS-14")
 async def test_the_list_has_pages_and_filters(binding):
     model = FunctionModel(lambda request: call("ask", id="c1") if "0" in request.messages[-1].content else "done")
     helper = gr.Agent("helper", model=model, tools=TOOLS)
@@ -330,6 +343,7 @@ async def test_the_list_has_pages_and_filters(binding):
             assert plain(done) == plain(await a2a.get(sent[4]))
 
 
+@pytest.mark.rule("AS-16")
 async def test_a_principal_sees_its_own_tasks_and_no_other(binding):
     own = {"ada": "ada-has-a-token-16", "bob": "bob-has-a-token-16"}
     principals = [
@@ -366,6 +380,7 @@ async def test_a_task_of_another_agent_is_not_found(binding):
 # --- files, outputs, handoffs ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("AS-5", "AS-12")
 async def test_files_are_attachments_and_files_of_results_have_their_bytes(binding):
     model = ScriptedModel([call("chart", id="c1"), "It rises."])
     helper = gr.Agent("helper", model=model, tools=TOOLS)
@@ -401,6 +416,7 @@ async def test_a_file_that_is_too_large_for_an_answer_is_named(binding):
     assert (part["data"]["size"], part["filename"]) == (300_000, "film.mp4")
 
 
+@pytest.mark.rule("AS-11")
 async def test_a_structured_output_is_data(binding):
     helper = agent(json.dumps({"sum": 3}), output_type=dict[str, int])
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
@@ -420,6 +436,7 @@ async def test_the_agent_that_has_taken_over_is_named(binding):
 # --- the gateway -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("AS-6")
 async def test_an_answer_that_waits_outlives_its_client(binding):
     """Also where the gateway cancels the runs of chat pages that are closed."""
     helper = clerk(delay(0.3), "done")
@@ -431,6 +448,7 @@ async def test_an_answer_that_waits_outlives_its_client(binding):
         assert isinstance(await (await runtime.get(line.run_id)).result(), gr.Completed)
 
 
+@pytest.mark.rule("AS-6")
 async def test_a_gateway_that_stops_answers_with_the_task_as_it_stands(binding):
     helper = clerk(call("ask", id="c1"), "done", "x")
     async with gr.open_runtime(agents=[helper]) as runtime:
@@ -454,6 +472,7 @@ async def _until_runs(runtime: gr.Runtime, count: int) -> None:
         await trio.sleep(0.01)
 
 
+@pytest.mark.rule("AS-1")
 async def test_the_card_of_an_agent_names_both_bindings_and_no_secret(binding):
     helper = gr.Agent("helper", description="Helps.", instructions="SECRET WAYS", model=ScriptedModel(["x"]))
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
@@ -474,6 +493,7 @@ async def test_the_card_of_an_agent_names_both_bindings_and_no_secret(binding):
     assert TOKEN.encode() not in replies[0].body
 
 
+@pytest.mark.rule("AS-1", "AS-2")
 async def test_public_cards_need_no_token_and_a_default_agent_is_chosen(binding):
     agents = [gr.Agent(key, model=ScriptedModel(["x"])) for key in ("one", "two", "three")]
     options: dict[str, Any] = {"a2a": ("one", "two"), "a2a_default": "two", "a2a_cards": "public"}

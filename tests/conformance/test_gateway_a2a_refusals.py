@@ -69,6 +69,7 @@ INPUTS: list[tuple[Any, dict[str, Any], str, str]] = [
     (SEND, send(role="ROLE_AGENT"), "INVALID_PARAMS", "ROLE_USER"),
     (SEND, send(role="user"), "INVALID_PARAMS", "'user'"),
     (SEND, send(parts=[]), "INVALID_PARAMS", "text"),
+    (SEND, send(parts=[{"text": "a"}] * 1_001), "INVALID_PARAMS", "at most 1,000"),
     (SEND, send(parts=["hi"]), "INVALID_PARAMS", "$.message.parts[0]"),
     (STREAM, part(text="  "), "INVALID_PARAMS", "text"),
     (STREAM, part(text="a", url="b"), "INVALID_PARAMS", "exactly one of text, raw, url and data"),
@@ -108,6 +109,7 @@ INPUTS: list[tuple[Any, dict[str, Any], str, str]] = [
 ]
 
 
+@pytest.mark.rule("AS-17")
 async def test_bad_input_gets_the_protocols_error_that_names_it_and_nothing_comes_of_it(binding):
     """One gateway for the whole table: what one of them left would show in the next one's rows."""
     async with gr.open_runtime(agents=[clerk()]) as runtime, gateway(runtime) as address:
@@ -166,6 +168,7 @@ async def test_bad_decisions_are_refused_and_decide_nothing(binding):
         assert await rows(runtime) == before
 
 
+@pytest.mark.rule("AS-3")
 @pytest.mark.parametrize("version", ["", "0.3", "2.0", "one"])
 async def test_another_version_is_not_spoken(binding, version):
     async with gr.open_runtime(agents=[clerk()]) as runtime, gateway(runtime) as address:
@@ -229,6 +232,7 @@ async def test_a_body_that_is_not_the_bindings_is_refused():
         assert await rows(runtime) == []
 
 
+@pytest.mark.rule("AS-16", "AS-17")
 async def test_who_may_not_is_told_so_in_the_form_of_the_binding(binding):
     principals = [Principal(name="ada", token=TOKEN), Principal(name="eve", token=FOLLOWER, scopes={"follow"})]
     async with gr.open_runtime(agents=[clerk()]) as runtime, gateway(runtime, principals=principals) as address:

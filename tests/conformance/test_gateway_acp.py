@@ -13,8 +13,9 @@ from tests.support.gateway import TOKEN, gateway
 from tests.support.runs import agent
 
 import greenroom as gr
-from greenroom.testing import FunctionModel, call
+from greenroom.testing import FunctionModel, ScriptedModel, call, text
 from greenroom.transport import Client, Principal, connect
+from greenroom.transport.client import ListedRunChanged
 
 pytestmark = pytest.mark.slow
 
@@ -297,6 +298,65 @@ async def test_a_question_that_is_decided_elsewhere_is_withdrawn():
         await editor.say(id=question["id"], error={"code": -32800, "message": "cancelled"})  # as the protocol demands
         await editor.prompt(session_id, "once more")
         assert (await editor.question())["id"] > question["id"]
+
+
+@pytest.mark.rule("ACP-8")
+async def test_a_principal_that_may_not_decide_is_told_where_others_may():
+    principals = [Principal(name="ann", token=TOKEN, scopes={"start", "follow"}), Principal(name="bob", token=BOB)]
+    async with session(clerk(), principals=principals) as (editor, session_id, client):
+        prompt = await editor.prompt(session_id, "refund")
+        await editor.select(await editor.question(), "allow_once")
+        assert (await editor.answer_to(prompt))["stopReason"] == "end_turn"
+        assert "not accepted (not_allowed)" in editor.said(session_id)
+        run_id, ticket = await ticket_of(client)
+        async with connect(client.url, token=BOB) as bob:
+            await bob.decide(run_id, ticket.approve())
+        await editor.until(lambda: editor.said(session_id).endswith("done"))
+
+
+@pytest.mark.rule("ACP-13")
+async def test_answers_that_nobody_waits_for_change_nothing():
+    async with session(clerk()) as (editor, session_id, client):
+        prompt = await editor.prompt(session_id, "refund")
+        question = await editor.question()
+        yes = {"outcome": {"outcome": "selected", "optionId": "allow_once"}}
+        before = len(editor.lines)
+        for message in (
+            {"id": 99, "result": yes},
+            {"id": str(question["id"]), "result": yes},
+            {"id": None, "result": yes},
+            {"id": question["id"] + 0.5, "result": yes},
+            {"method": "session/cancel", "params": {"sessionId": "nobody"}},
+            {"method": "session/cancel", "params": {}},
+            {"method": "$/cancel_request", "params": {"requestId": []}},
+            {"method": "$/progress", "params": {}},
+        ):
+            await editor.say(**message)
+        assert await editor.call("session/list", cwd="/elsewhere") == {"sessions": []}
+        assert len(editor.lines) == before + 1
+        await editor.select(question, "reject_once")
+        await editor.say(id=question["id"], result=yes)  # the second answer
+        await editor.answer_to(prompt)
+        run_id = (await client.runs()).runs[0].run_id
+        assert [status.value for status in (await client.view(run_id)).calls.values()] == ["cancelled"]
+
+
+@pytest.mark.rule("ACP-3")
+async def test_an_editor_that_does_not_read_stops_no_run_and_gets_everything_later():
+    many = 2_000
+    helper = gr.Agent("helper", model=ScriptedModel([text("x" * many)], chunk=1))
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
+        async with connect(address.url, token=TOKEN) as client, editing(address) as editor:
+            session_id = await editor.new()
+            with editor.not_reading():
+                prompt = await editor.prompt(session_id, "go")
+                async with client.watch_runs() as changes:
+                    async for change in changes:
+                        if isinstance(change, ListedRunChanged) and change.line and change.line.ended_at:
+                            break
+                assert len(editor.said(session_id)) < many
+            assert (await editor.answer_to(prompt))["stopReason"] == "end_turn"
+            assert editor.said(session_id) == "x" * many
 
 
 # --- cancel ----------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import trio
 import trio.testing
 
 import greenroom as gr
+from greenroom.actors.toolsets import mcp_actor
 from greenroom.testing import ScriptedModel, call
 
 from ..support.mcp_memory import World, memory_server
@@ -36,17 +37,19 @@ async def test_a_cancel_of_one_run_touches_no_call_of_another(era, autojump_cloc
 
 
 @pytest.mark.rule("MC-7", "MC-8")
-async def test_a_question_ends_with_its_call_and_the_server_is_told(autojump_clock):
+async def test_a_question_ends_with_its_call_and_no_server_is_left_with_many(autojump_clock, monkeypatch):
+    monkeypatch.setattr(mcp_actor, "MOST_LEFT", 1)
     world = World(era="handshake")
-    agent = caller("a", memory_server(world), used("ask", "A"))
-    async with gr.open_runtime(agents=[agent]) as runtime:
-        run = await runtime.start(agent, "go")
-        (ticket,) = (await run.wait()).tickets
-        assert ticket.live
-        await run.cancel()
-        assert isinstance(await run.result(), gr.Cancelled)
+    server = memory_server(world)
+    async with gr.open_runtime() as runtime:
+        for number in range(3):
+            run = await runtime.start(caller("a", server, used("ask", "A")), "go", run_id=f"r{number}")
+            (ticket,) = (await run.wait()).tickets
+            assert ticket.live
+            await run.cancel()
+            assert isinstance(await run.result(), gr.Cancelled)
         await trio.testing.wait_all_tasks_blocked()
-        assert (world.replies, world.cancelled) == (1, 1)
+        assert (world.replies, world.cancelled, world.executed.total()) == (2, 3, 0)
 
 
 @pytest.mark.rule("MC-7")

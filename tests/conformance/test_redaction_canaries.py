@@ -1,7 +1,7 @@
 """Secrets that are cut at every place, and secrets that are put into all a run touches: no output shows one.
 
 What is looked at is what leaves: events, views, outcomes, HTTP, Server-Sent Events, WebSocket frames, the streams of
-the AI SDK and AG-UI, metrics, the log, the command line. Rows are private and keep everything.
+the AI SDK and AG-UI, A2A, metrics, the log, the command line. Rows are private and keep everything.
 """
 
 import base64
@@ -170,8 +170,15 @@ async def everything(
         yield "Server-Sent Events", streamed.body
     for path in ("/v1/runs", "/metrics", "/healthz", "/readyz", "/v1/agents", "/v1/openapi.json"):
         yield path, (await http(address, "GET", path)).body
-    yield "the log of the store", await frames_of(runtime, run_id)
     view = await (await runtime.get(run_id)).view()
+    server, version = f"/v1/a2a/{view.agent}", {"a2a-version": "1.0"}
+    tasks = f"{server}/tasks"
+    for path in (f"{tasks}/{run_id}", f"{tasks}/{run_id}:subscribe", f"{tasks}?includeArtifacts=true", tasks):
+        shown = await http(address, "GET", path, headers=version)
+        assert shown.status == (400 if over and "subscribe" in path else 200)
+        yield f"A2A: {path}", shown.body
+    yield "the card", (await http(address, "GET", f"{server}/.well-known/agent-card.json")).body
+    yield "the log of the store", await frames_of(runtime, run_id)
     yield "the view", repr((view.tickets, view.termination))
     async with welcomed(address) as talk:
         await talk.say("subscribe", run=run_id, after=0)

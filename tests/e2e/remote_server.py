@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import attrs
 import trio
 
 import greenroom as gr
@@ -15,6 +16,13 @@ from greenroom.transport import serve
 
 TOKEN = "a-token-for-the-remote-agent"
 COUNT = Path(sys.argv[2])
+
+
+@attrs.frozen
+class Prices:
+    """The output of the agent that has data."""
+
+    tea: float
 
 
 def count(line: str) -> None:
@@ -61,7 +69,8 @@ def answer(request: gr.ModelRequest) -> Any:
 async def main() -> None:
     """Serve until this process is ended."""
     agent = gr.Agent("work", model=FunctionModel(answer), tools=[ask, menu])
-    async with gr.open_runtime(agents=[agent]) as runtime:
+    prices = gr.Agent("prices", model=FunctionModel(lambda _: '{"tea": 3}'), output_type=Prices)
+    async with gr.open_runtime(COUNT.with_suffix(".db"), agents=[agent, prices]) as runtime:
         await serve(runtime, port=int(sys.argv[1]), token=TOKEN)
 
 

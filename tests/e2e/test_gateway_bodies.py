@@ -48,6 +48,20 @@ AG_UI = {
     ],
 }  # fmt: skip
 RESUME = [{"interruptId": "r.t1", "status": "resolved", "payload": {"approved": True, "editedArgs": {"a": 1}}}]
+A2A = {
+    "message": {
+        "messageId": "m1",
+        "role": "ROLE_USER",
+        "parts": [
+            {"text": "hi", "metadata": {"a": 1}},
+            {"raw": "eA==", "mediaType": "text/plain", "filename": "a.txt"},
+            {"url": "data:text/plain,x"},
+            {"data": {"ticketId": "r.t1", "action": "approve", "editedArguments": {"order": "8"}, "fingerprint": "f"}},
+        ],
+        "extensions": ["https://example.org/x"],
+    },
+    "configuration": {"acceptedOutputModes": ["text/plain"], "historyLength": 3, "returnImmediately": True},
+}
 DECIDE = {"type": "decide", "target": "c1", "action": "resume", "result": 1, "editedArguments": {"order": "8"},
           "reason": "fine", "fingerprint": "f"}  # fmt: skip
 MCP_META = {
@@ -84,6 +98,11 @@ BODIES = [
     ("/v1/ai-sdk/{version}/agents/{agent}/chat", {**AI_SDK, "messages": AI_SDK["messages"][1:2]}),
     ("/v1/ag-ui/agents/{agent}/run", AG_UI),
     ("/v1/ag-ui/agents/{agent}/run", {**AG_UI, "resume": RESUME}),
+    ("/v1/a2a/{agent}/message:send", A2A),
+    ("/v1/a2a/{agent}/message:send", {"message": {**A2A["message"], "taskId": "r"}, "configuration": {}}),
+    ("/v1/a2a/{agent}/message:stream", {**A2A, "message": {**A2A["message"], "parts": [{"data": {"ticketId": "t"}}]}}),
+    ("/v1/a2a/{agent}/rpc", {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": A2A}),
+    ("/v1/a2a/{agent}/rpc", {"jsonrpc": "2.0", "id": "x", "method": "ListTasks", "params": {"pageSize": 3}}),
     ("/v1/queues/{queue}", {"maxRunning": 3, "paused": False}),
     ("/v1/mcp", mcp("tools/call", name="clerk", arguments={"input": "hi"})),
     ("/v1/mcp", mcp("tools/call", name="clerk", arguments={}, requestState=MCP_STATE, inputResponses=MCP_ANSWERS)),
@@ -183,7 +202,8 @@ async def test_no_body_makes_a_handler_fail(sampled):
             template, body = BODIES[number]
             target = template.format(**NAMES)
             data = json.dumps(changed(body, path, bad)).encode()
-            found = await http(here.address, "POST", target, body=data, headers=headers_of(body))
+            headers = {"a2a-version": "1.0", **headers_of(body)}
+            found = await http(here.address, "POST", target, body=data, headers=headers)
             assert found.status < 500, (target, path, found.body)
             assert here.failures.texts == [], (target, path)
         for one in (await here.runtime.runs(limit=1000)).runs:

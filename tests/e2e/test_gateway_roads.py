@@ -79,11 +79,13 @@ class House:
             async with welcomed(self.address, token=TOKENS[name]) as talk:
                 reply = await talk.ask(ask.type, **ask.fields)
                 return reply.get("code") or "ok", json.dumps(reply)
-        headers = {"accept": "application/json"}
+        headers = {"accept": "application/json", "a2a-version": "1.0"}
         reply = await http(self.address, ask.method, ask.path, token=TOKENS[name], body=ask.body, headers=headers)
         text = reply.body.decode()
         code = re.search(r'"code":"(\w+)"', text.replace("\\", ""))
-        refused = reply.status >= 400 or '"type":"RUN_ERROR"' in text or '"greenroom.refused"' in text
+        refused = (
+            reply.status >= 400 or '"type":"RUN_ERROR"' in text or '"greenroom.refused"' in text or '"error":{' in text
+        )
         return (code[1] if code else str(reply.status)) if refused else "ok", text
 
     async def rows(self):
@@ -135,7 +137,22 @@ APPROVED = {
         }
     ],
 }
+
+
+def a2a(path, text="repeat it all", data=None, **place):
+    part = {"text": text} if data is None else {"data": data}
+    message = {"messageId": "m1", "role": "ROLE_USER", "parts": [part], **place}
+    return Ask("POST", f"/v1/a2a/echo/{path}", {"message": message})
+
+
+def a2a_rpc(method, **params):
+    return Ask("POST", "/v1/a2a/echo/rpc", {"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+
+
+A2A_YES = {"ticketId": "bob-open.t1", "action": "approve"}
 RESUMED = [{"interruptId": "bob-open.t1", "status": "resolved", "payload": {"approved": True}}]
+A2A = "/v1/a2a/{agent}"
+PUSH = f"{A2A}/tasks/{{task}}/pushNotificationConfigs"
 CHAT, TEMPLATE = "/v1/ai-sdk/v6/agents/echo/chat", "/v1/ai-sdk/{version}/agents/{agent}/chat"
 WORDS = {"target": "bob-held.t2", "action": "resume", "result": "repeat it all"}
 NO_WORDS = {"target": "bob-held.t2", "action": "resume"}
@@ -154,6 +171,7 @@ JOIN = "not_allowed not_allowed ok not_allowed not_allowed ok unauthenticated"
 COPY = "unknown_run not_allowed ok not_allowed unknown_run ok unauthenticated"
 ANSWER = "unprocessable ok ok ok unprocessable ok unauthenticated"
 RESUME = "unknown_target ok ok ok unknown_target ok unauthenticated"
+NEVER = "400 400 400 400 400 400 unauthenticated"
 STOP = "run_done ok ok not_allowed unknown_run ok unauthenticated"
 
 # route -> requests, each with what ann, bob, carol, the reviewer, eve, root and a stranger are answered
@@ -196,6 +214,32 @@ ROADS = {
         (ag_ui("done", messages=[{"id": "m1", "role": "user", "content": "repeat it all"}]), JOIN),
         (ag_ui("open", resume=RESUMED), RESUME),
     ],
+    "GET /.well-known/agent-card.json": [(Ask("GET", "/.well-known/agent-card.json"), TOKEN)],
+    f"GET {A2A}/.well-known/agent-card.json": [(Ask("GET", "/v1/a2a/echo/.well-known/agent-card.json"), TOKEN)],
+    f"POST {A2A}/message:send": [
+        (a2a("message:send", contextId="done"), JOIN),
+        (a2a("message:send", taskId="bob-held"), COPY),
+        (a2a("message:send", taskId="bob-open", data=A2A_YES), DECIDE),
+    ],
+    f"POST {A2A}/message:stream": [
+        (a2a("message:stream", contextId="done"), JOIN),
+        (a2a("message:stream", taskId="bob-open", data=A2A_YES), DECIDE),
+    ],
+    f"POST {A2A}/rpc": [
+        (a2a_rpc("GetTask", id="bob-open"), SEE),
+        (a2a_rpc("ListTasks", contextId="open"), TOKEN),
+        (a2a_rpc("CancelTask", id="bob-open"), BEGIN),
+    ],
+    f"GET {A2A}/tasks": [(Ask("GET", "/v1/a2a/echo/tasks?contextId=open"), TOKEN)],
+    f"GET {A2A}/tasks/{{task}}": [(Ask("GET", "/v1/a2a/echo/tasks/bob-open"), SEE)],
+    f"GET {A2A}/tasks/{{task}}:subscribe": [(Ask("GET", "/v1/a2a/echo/tasks/bob-open:subscribe"), SEE)],
+    f"POST {A2A}/tasks/{{task}}:subscribe": [(Ask("POST", "/v1/a2a/echo/tasks/bob-open:subscribe"), SEE)],
+    f"POST {A2A}/tasks/{{task}}:cancel": [(Ask("POST", "/v1/a2a/echo/tasks/bob-open:cancel"), BEGIN)],
+    f"GET {A2A}/extendedAgentCard": [(Ask("GET", "/v1/a2a/echo/extendedAgentCard"), NEVER)],
+    f"POST {PUSH}": [(Ask("POST", "/v1/a2a/echo/tasks/bob-open/pushNotificationConfigs", {}), NEVER)],
+    f"GET {PUSH}": [(Ask("GET", "/v1/a2a/echo/tasks/bob-open/pushNotificationConfigs"), NEVER)],
+    f"GET {PUSH}/{{config}}": [(Ask("GET", "/v1/a2a/echo/tasks/bob-open/pushNotificationConfigs/x"), NEVER)],
+    f"DELETE {PUSH}/{{config}}": [(Ask("DELETE", "/v1/a2a/echo/tasks/bob-open/pushNotificationConfigs/x"), NEVER)],
     f"POST {CHAT}": [(chat("done", user("repeat it all")), JOIN), (chat("open", APPROVED), ANSWER)],
     f"GET {CHAT}/{{chat}}/stream": [(Ask("GET", f"{CHAT}/open/stream"), TOKEN)],
     f"POST {CHAT}/{{chat}}/cancel": [(Ask("POST", f"{CHAT}/open/cancel"), STOP)],

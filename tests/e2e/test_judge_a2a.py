@@ -29,13 +29,13 @@ JUDGES = [(kind, binding) for kind in ("python", "js") for binding in ("HTTP+JSO
 class House:
     """A gateway in a process of its own, on one database and one port through all its lives."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.port = folder, free_port()
+    def __init__(self, folder: Path, place: str = "") -> None:
+        self.folder, self.port, self.place = folder, free_port(), place or str(folder / "runs.db")
         self.start()
 
     def start(self) -> None:
         script = Path(__file__).with_name("a2a_server.py")
-        command = [sys.executable, str(script), str(self.folder / "runs.db"), str(self.port), TOKEN]
+        command = [sys.executable, str(script), self.place, str(self.port), TOKEN, str(self.folder)]
         self.process = subprocess.Popen(command)
         wait_for_port(self.port)
 
@@ -240,3 +240,30 @@ def test_nothing_is_lost_or_comes_twice_when_the_gateway_is_killed_between_two_e
         assert shown.count("piece 0. piece 1. piece 2. piece 3. ") == 2
         assert shown[-1] == "done"
         assert len(house.effects) == before + 1
+
+
+@pytest.mark.parametrize(
+    "open_judge", [("python", "JSONRPC"), ("js", "HTTP+JSON")], indirect=True, ids=["python", "js"]
+)
+def test_another_gateway_on_postgresql_goes_on_where_one_was_killed(folder, postgres_url, open_judge, rng):
+    """The client has seen some items at one gateway; the other one takes the message again, and the decision."""
+    first, second = House(folder, postgres_url), House(folder, postgres_url)
+    try:
+        judge = open_judge(first, "talker")
+        message = judge.says("m1", "go")
+        judge.say("stream", message=message)
+        for _ in range(rng.randint(1, 4)):
+            assert "item" in judge.line()
+        first.kill()
+        judge.rest()
+        judge = open_judge(second, "talker")
+        client = check(judge.items("stream", message=message))
+        (ticket,) = client.tickets()
+        task = client.task["id"]
+        client = check(judge.items("stream", message=judge.says("m2", decides(ticket), taskId=task)))
+        assert (state(client.task), len(second.effects)) == ("COMPLETED", 1)
+        first.start()
+        assert plain(open_judge(first, "talker").ask("get", id=task)) == plain(judge.ask("get", id=task))
+    finally:
+        first.kill()
+        second.kill()

@@ -88,9 +88,8 @@ class Price:
 
 
 async def test_data_of_the_other_side_are_an_output_of_a_type(server):
-    if server.kind == "own":
-        pytest.skip("an agent of Greenroom has data as its output only if it declares them")
-    async with gr.open_runtime(agents=[far(server, output_type=Price)]) as runtime:
+    agent = gr.backends.agent("far", server.backend("prices"), output_type=Price)
+    async with gr.open_runtime(agents=[agent]) as runtime:
         run = await runtime.start("far", "data")
         assert (await run.result()).output == Price(tea=3)
 

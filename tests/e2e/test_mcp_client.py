@@ -288,3 +288,15 @@ async def test_a_program_that_asks_while_two_runs_call_it_gets_cancel_and_nobody
         await slow.cancel()
     assert life.texts == {"A": '{"action": "cancel"}'}
     assert "unknown for which call" in caplog.text
+
+
+@pytest.mark.rule("MC-3")
+async def test_rules_of_permission_judge_the_calls_of_a_server_like_all_others(log):
+    rules = [gr.ext.Rule("deny", tool={"glob": "mcp__t__k*"}), gr.ext.Rule("allow", effect="external")]
+    steps = [use("key", id="A"), use("echo", {"text": "a"}, id="B"), "done"]
+    agent = agent_with(program("modern", log), steps=steps, plugins=[gr.ext.Permission(rules)])
+    async with gr.open_runtime(agents=[agent]) as runtime:
+        run = await runtime.start(agent, "go")
+        life = await seen(run, agent, await run.result())
+    assert (life.codes["A"], life.texts["B"]) == ("permission_denied", "a")
+    assert "key" not in executed(log)

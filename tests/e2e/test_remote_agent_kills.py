@@ -17,8 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import trio
+
+import greenroom as gr
 
 from ..support.a2a_servers import TOKEN, RemoteServer, remote_server
+from ..support.ports import free_port
 from .remote_life import LEASE
 
 LIFE = Path(__file__).with_name("remote_life.py")
@@ -108,3 +112,36 @@ def test_a_process_that_is_frozen_past_its_lease_executes_nothing_twice(
             assert expected(text, end, kind), (text, end)
         executed = server.executed
     assert len(executed) == len(set(executed)), executed
+
+
+async def test_a_server_that_is_killed_and_comes_back_gets_the_answer_of_a_person(tmp_path: Path) -> None:
+    port = free_port()
+    with remote_server("own", tmp_path, port=port) as server:
+        agent = gr.backends.agent("far", server.backend())
+    async with gr.open_runtime(agents=[agent]) as runtime:
+        with remote_server("own", tmp_path, port=port):
+            run = await runtime.start(agent, "ask")
+            (ticket,) = (await run.wait()).tickets
+        await run.decide(ticket.approve({"action": "approve", "result": "order 7"}, by="ada"))
+        await trio.sleep(2)
+        with remote_server("own", tmp_path, port=port) as server:
+            assert (await run.result()).output == "done: order 7"
+            assert len(server.executed) == len(set(server.executed)) == 2
+
+
+@pytest.mark.parametrize("kind", ["python", "own"])
+async def test_a_server_that_does_not_come_back_is_offline(tmp_path: Path, kind: str) -> None:
+    with remote_server(kind, tmp_path) as server:
+        agent = gr.backends.agent("far", server.backend(offline=2))
+        async with gr.open_runtime(agents=[agent]) as runtime:
+            run = await runtime.start(agent, "slow 30")
+            async with run.events() as events:
+                async for event in events:
+                    if event.type == "run.message.delta":
+                        break
+            server.process.kill()
+            outcome = await run.result()
+            assert (type(outcome), outcome.code) == (gr.Failed, "target_offline")
+            assert "goes on there" in outcome.message
+            late = await (await runtime.start(agent, "hello")).result()
+            assert (type(late), late.code) == (gr.Failed, "target_offline")

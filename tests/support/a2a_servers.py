@@ -35,9 +35,12 @@ class RemoteServer:
     count: Path
     process: "subprocess.Popen[bytes]"
 
-    def backend(self, **options: Any) -> gr.backends.A2A:
-        headers = {"Authorization": f"Bearer {TOKEN}"} if self.kind == "own" else {}
-        return gr.backends.A2A(self.url, headers=headers, **options)
+    def backend(self, agent: str = "work", **options: Any) -> gr.backends.A2A:
+        """The backend; of the agent that has data, "prices", only on Greenroom's."""
+        if self.kind != "own":
+            return gr.backends.A2A(self.url, **options)
+        url = self.url.removesuffix("work") + agent
+        return gr.backends.A2A(url, headers={"Authorization": f"Bearer {TOKEN}"}, **options)
 
     @property
     def executed(self) -> list[str]:
@@ -47,9 +50,11 @@ class RemoteServer:
 
 
 @contextmanager
-def remote_server(kind: str, folder: Path, binding: str = "HTTP+JSON") -> Iterator[RemoteServer]:
-    """Run a server until the end of the block."""
-    port, count = free_port(), folder / f"count-{kind}"
+def remote_server(
+    kind: str, folder: Path, binding: str = "HTTP+JSON", port: int | None = None
+) -> Iterator[RemoteServer]:
+    """Run a server until the end of the block; Greenroom's keeps its runs in the folder."""
+    port, count = port or free_port(), folder / f"count-{kind}"
     arguments = [str(port), str(count), binding]
     if kind == "js":
         command = [need_program("node"), str(need_node_modules("a2a") / "js_server.mjs"), *arguments]

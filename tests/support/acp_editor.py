@@ -5,8 +5,8 @@ answered once, requests of the agent have new ids, and are answered or withdrawn
 """
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import attrs
@@ -85,11 +85,20 @@ class Editor:
         self.asked: dict[int, dict[str, Any]] = {}
         self.withdrawn: list[int] = []
         self.notices = True
-        self._news = trio.Event()
+        self._news, self._reads = trio.Event(), trio.Event()
+        self._reads.set()
+
+    @contextmanager
+    def not_reading(self) -> Iterator[None]:
+        """Read nothing for the block."""
+        self._reads = trio.Event()
+        yield
+        self._reads.set()
 
     # --- what the agent sends ---
 
     async def take(self, data: bytes) -> None:
+        await self._reads.wait()
         demand(data.endswith(b"\n") and data.count(b"\n") == 1, "one line")
         message = json.loads(data)
         demand(message["jsonrpc"] == "2.0", "jsonrpc 2.0")
@@ -202,9 +211,13 @@ async def editing(
         where=lambda run: f"See {run}.",
         servers=servers or BridgedServers(lambda: False, EditorServers()),
     )
+
+    async def speak() -> None:
+        await served.serve(lines)
+
     async with trio.open_nursery() as nursery:
         await nursery.start(link.stay_connected, gateways)
-        nursery.start_soon(served.serve, lines)
+        nursery.start_soon(speak)
         if capabilities is not None:
             await editor.initialize(capabilities)
         yield editor

@@ -9,7 +9,7 @@ is in one piece, a ticket is about a call that the editor knows, and nothing fol
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from greenroom.transport.acp.encoder import Ended, Out, Rested, TicketClosed, TicketOpened, Update
+from greenroom.transport.acp.updates import Ended, Out, Rested, TicketClosed, TicketOpened, Update
 
 TEXT, LIST, OBJECT, ANY = "text", "list", "object", "any"
 _CHUNK = ({"content": OBJECT}, {"messageId": TEXT, "_meta": OBJECT})

@@ -62,7 +62,7 @@ PURE = (
         for name in ("card", "encoder", "files", "ids", "input", "questions", "view")
     ),
     "transport/cli/mcp_session.py",
-    *(f"transport/acp/{name}.py" for name in ("encoder", "forms", "questions", "requests")),
+    *(f"transport/acp/{name}.py" for name in ("encoder", "forms", "questions", "requests", "updates")),
     "transport/protocol/*",
     "transport/gateway/openapi.py",
     "transport/gateway/asyncapi.py",

@@ -29,7 +29,7 @@ A client that does not show notices gets those about texts as a message of the a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal
 
 import attrs
 import msgspec
@@ -40,16 +40,25 @@ from greenroom.actors.contract.decisions import Ticket
 from greenroom.actors.contract.envelope import Event, timestamp
 from greenroom.actors.contract.failures import advice
 from greenroom.actors.contract.plain import JSONObject
-from greenroom.actors.permission.subject import subject_of
 
 from ..terminal import text_format
+from .updates import (
+    Ended,
+    Out,
+    Rested,
+    StopReason,
+    TicketClosed,
+    TicketOpened,
+    Update,
+    chunk,
+    content_of,
+    title_of,
+    title_of_run,
+)
 
-StopReason = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]
 Severity = Literal["info", "warning", "error"]
 TAIL: Final = 8 * 1024
 """Most characters of a call's output in one update: an update replaces what the editor shows of the call."""
-TITLE: Final = 120
-"""Most columns of the title of a call."""
 PARENT: Final = "greenroom/parentToolCallId"
 
 _KINDS: Final[Mapping[str, str]] = {
@@ -61,49 +70,6 @@ _KINDS: Final[Mapping[str, str]] = {
 }
 """Effect of a tool -> kind of a call; all others are "other"."""
 
-
-@attrs.frozen
-class Update:
-    """An update of the session."""
-
-    fields: JSONObject
-
-
-@attrs.frozen
-class TicketOpened:
-    """A ticket is open."""
-
-    ticket: Ticket
-
-
-@attrs.frozen
-class TicketClosed:
-    """A ticket is closed: decided here or elsewhere, expired or withdrawn."""
-
-    ticket_id: str
-
-
-@attrs.frozen
-class Rested:
-    """The run waits: for the decisions that are open, or for its background tasks."""
-
-
-@attrs.frozen(kw_only=True)
-class Ended:
-    """The run has ended: as a prompt with a reason, or with an error.
-
-    Attributes:
-        stop: Why the prompt stops; None for a failed run.
-        meta: The run and an output that is not a text.
-        failure: The code of a failure, its message and its recovery.
-    """
-
-    stop: StopReason | None
-    meta: JSONObject
-    failure: JSONObject | None = None
-
-
-Out: TypeAlias = Update | TicketOpened | TicketClosed | Rested | Ended
 
 _json = msgspec.json.Encoder().encode
 
@@ -118,7 +84,10 @@ class _Message:
 
 @attrs.define
 class _Call:
+    """A call: the end of its output, the message that its body is saying, and its progress."""
+
     tail: str = ""
+    message: str = ""
     progress: str = ""
     status: str = "pending"
 
@@ -165,7 +134,7 @@ class AcpEncoder:
         for name, message in self._messages.items():
             updates += self._rest("agent_message_chunk", name, message)
         for call_id, call in self._calls.items():
-            if call.tail or call.progress:
+            if call.tail or call.message or call.progress:
                 updates.append(self._shown(call_id, call))
         return updates
 
@@ -180,10 +149,10 @@ class AcpEncoder:
             return
         attachments = [f"[{text_format.attached(part)}]" for part in payload.get("attachments", ())]
         for text in filter(None, (payload["input"], *attachments)):
-            yield _chunk("user_message_chunk", f"{self.run_id}:input", text)
+            yield chunk("user_message_chunk", f"{self.run_id}:input", text)
 
     def _input(self, payload: JSONObject) -> Iterator[Out]:
-        yield _chunk("user_message_chunk", payload["messageId"], payload["text"])
+        yield chunk("user_message_chunk", payload["messageId"], payload["text"])
 
     def _grew(self, kind: str, grown: dict[str, _Message], payload: JSONObject, name: str) -> Iterator[Out]:
         message = grown.setdefault(payload["messageId"], _Message())
@@ -214,7 +183,7 @@ class AcpEncoder:
             yield from self._notice("warning", "The message above reads otherwise; this is all of it:", name)
             name, shown = f"{name}:whole", ""
         if len(whole) > len(shown):
-            yield _chunk("agent_message_chunk", name, whole[len(shown) :])
+            yield chunk("agent_message_chunk", name, whole[len(shown) :])
 
     def _discarded(self, payload: JSONObject) -> Iterator[Out]:
         name = payload["messageId"]
@@ -228,14 +197,14 @@ class AcpEncoder:
         text = "".join(message.pieces[message.sent :])
         message.sent = len(message.pieces)
         if text:
-            yield _chunk(kind, name, text)
+            yield chunk(kind, name, text)
 
     def _notice(self, severity: Severity, text: str, about: str | None = None) -> Iterator[Out]:
         """Yield a notice; `about`: the message that it takes back, so that every editor gets it."""
         if self.notices and not self._replaying:
             yield Update({"sessionUpdate": "notice", "severity": severity, "title": text})
         elif about is not None:
-            yield _chunk("agent_message_chunk", f"{about}:notice", f"[{text}]")
+            yield chunk("agent_message_chunk", f"{about}:notice", f"[{text}]")
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
@@ -282,9 +251,13 @@ class AcpEncoder:
         yield from self._output(payload, payload["text"])
 
     def _spoken(self, kind: str, payload: JSONObject) -> Iterator[Out]:
-        """Yield what a body says of its work: whole messages join the output of the call."""
-        if kind == "run.message.completed":
-            yield from self._output(payload, f"{payload['text']}\n")
+        """Yield what a body says of its work: its messages are part of the call's output, its reasoning is not."""
+        call = self._calls.get(payload["callId"])
+        if call is None or kind == "run.reasoning.delta":
+            return
+        is_delta, is_whole = kind == "run.message.delta", kind == "run.message.completed"
+        call.message = (call.message + payload["text"])[-TAIL:] if is_delta else ""
+        yield from self._output(payload, f"{payload['text']}\n" if is_whole else "")
 
     def _output(self, payload: JSONObject, text: str) -> Iterator[Out]:
         call = self._calls.get(payload["callId"])
@@ -295,7 +268,8 @@ class AcpEncoder:
             yield self._shown(payload["callId"], call)
 
     def _shown(self, call_id: str, call: _Call) -> Update:
-        text = "\n".join(filter(None, (call.tail.removesuffix("\n"), call.progress)))
+        output = (call.tail + call.message)[-TAIL:].removesuffix("\n")
+        text = "\n".join(filter(None, (output, call.progress)))
         return self._update(call_id, content=content_of(text))
 
     def _result(self, payload: JSONObject) -> Iterator[Out]:
@@ -345,26 +319,6 @@ class AcpEncoder:
         if output is not None and not isinstance(output, str):
             meta["greenroom/output"] = output
         yield Ended(stop=_stop_of(payload), meta=meta, failure=_failure_of(payload, self.run_id))
-
-
-def title_of(tool: str, effect: str, arguments: JSONObject) -> str:
-    """Return the title of a call: its tool, and its command, path or address, otherwise its arguments."""
-    headline = subject_of(tool, effect, arguments).headline or text_format.arguments(arguments, TITLE)
-    return text_format.one_line(f"{tool}: {headline}" if headline else tool, TITLE)
-
-
-def title_of_run(ticket: Ticket) -> str:
-    """Return the title of a ticket that holds the run itself."""
-    return text_format.one_line(ticket.message, TITLE) or "The run is held. May it continue?"
-
-
-def _chunk(kind: str, message_id: str, text: str) -> Update:
-    return Update({"sessionUpdate": kind, "messageId": message_id, "content": {"type": "text", "text": text}})
-
-
-def content_of(text: str) -> list[JSONObject]:
-    """Return a text as the content of a call."""
-    return [{"type": "content", "content": {"type": "text", "text": text}}] if text else []
 
 
 _STOPPED: Final[Mapping[str, StopReason]] = {"max_rounds": "max_turn_requests", "token_budget": "max_tokens"}

@@ -98,7 +98,11 @@ class GatewayLink:
         Raises:
             ConnectError: The first gateway does not answer, or refuses.
         """
-        await self._stay(await gateways.address(), gateways, patient=False, connected=task_status.started)
+
+        def connected() -> None:
+            task_status.started()
+
+        await self._stay(await gateways.address(), gateways, patient=False, connected=connected)
         while True:
             address = await gateways.address()
             try:
@@ -124,5 +128,6 @@ class GatewayLink:
 
 
 def _watch(lost: trio.Event, state: ConnectionState) -> None:
-    if not state.connected and state.attempt >= ATTEMPTS:
+    refused = state.attempt == 0  # for good: the client makes no further attempt
+    if not state.connected and (refused or state.attempt >= ATTEMPTS):
         lost.set()

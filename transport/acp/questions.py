@@ -17,8 +17,8 @@ from greenroom.actors.permission.remembered import Always, suggested
 from ..terminal import text_format
 from ..terminal.difference_text import ProposedDifference
 from ..terminal.ticket_text import answerable_by_yes, barred, details
-from .encoder import content_of, title_of, title_of_run
 from .forms import ElicitationForm, form_of
+from .updates import content_of, title_of, title_of_run
 
 ONCE, ALWAYS, NEVER = "allow_once", "allow_always", "reject_once"
 """The kinds of our options, which are also their ids."""

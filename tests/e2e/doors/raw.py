@@ -100,7 +100,7 @@ class SseDoor(EventDoor):
 
     def more(self) -> None:
         try:
-            self._response = self._response or self._open()
+            self._response, last_id = self._response or self._open(), ""
             while line := self._response.readline().decode():
                 if line.startswith("id: "):
                     last_id = line[4:-1]

@@ -431,6 +431,21 @@ async def test_a_task_that_cannot_be_cancelled_is_named(autojump_clock, peer, ca
 
 
 @pytest.mark.rule("AB-6")
+async def test_the_result_of_a_call_names_the_task_that_may_still_run(autojump_clock, peer):
+    peer.faults["cancel"] = [Fault("hang")]
+    agent = gr.backends.agent("far", gr.backends.A2A(URL))
+    async with gr.open_runtime(agents=[agent]) as runtime:
+        run = await runtime.start(agent, "slow 30")
+        await trio.sleep(2)
+        await run.cancel()
+        assert isinstance(await run.result(), gr.Cancelled)
+        async with run.events() as events:
+            (result,) = [event.payload async for event in events if event.type == "run.tool.result"]
+        assert (result["code"], result["result"].partition(":")[0]) == ("outcome_unknown", "the task t1 of a2a (https")
+        assert (await runtime.replay(run.id)).equal
+
+
+@pytest.mark.rule("AB-6")
 async def test_a_task_that_has_just_ended_needs_no_cancel(autojump_clock, peer, caller):
     caller.memo, caller.stopped = {"sent": KEY, "task": "t1"}, True
     await Caller(peer).work()
@@ -461,6 +476,14 @@ async def test_a_message_that_surely_did_not_arrive_is_sent_again(autojump_clock
     assert await caller.work() == "done: hello"
     assert seen == [{"sent": KEY}] * 4
     assert "list" not in peer.operations
+
+
+@pytest.mark.rule("AB-7")
+@pytest.mark.parametrize("fault", [Fault("lose"), Fault("answer", status=504), Fault("refuse")])
+async def test_nothing_is_sent_without_a_card_and_nothing_kept(autojump_clock, peer, caller, fault):
+    peer.faults["card"] = [fault]
+    assert await caller.work() == "done: hello"
+    assert peer.operations == ["stream", "get"]
 
 
 @pytest.mark.rule("AB-7")
@@ -504,8 +527,14 @@ async def test_a_stream_that_is_silent_is_helped_by_looks(autojump_clock, peer, 
     assert peer.operations == ["stream", "get", "get"]
 
 
-async def test_a_server_that_takes_a_message_and_says_nothing_is_left(autojump_clock, peer, caller):
+async def test_a_stream_without_a_first_item_is_helped_by_the_list_of_tasks(autojump_clock, peer, caller):
     peer.faults["stream"] = [Fault("hang")]
+    assert await caller.work("slow 3") == "0 1 2 "
+    assert peer.operations[:2] == ["stream", "list"]
+
+
+async def test_a_server_that_takes_a_message_and_says_nothing_is_left(autojump_clock, peer, caller):
+    peer.faults["stream"], peer.lists = [Fault("hang")], False
     caller.options["idle"] = 100
     with failing("run_timeout", "it said nothing for 100 s"):
         await caller.work()
@@ -582,3 +611,15 @@ async def test_the_default_agent_of_this_kit_plays(autojump_clock, peer):
     task.history.append({"parts": [{"text": "hello"}]})
     await play(task, task.history[0])
     assert task.state == "COMPLETED"
+
+
+async def test_an_item_that_is_too_long_for_a_stream_comes_with_the_task_at_its_end(autojump_clock, peer, caller):
+    async def work(task: PeerTask, message: Any) -> None:
+        task.say("Here.", {"raw": "A" * 4 * 2_200_000, "mediaType": "application/zip", "filename": "tea.zip"})
+        task.move("COMPLETED")
+
+    peer._work = work
+    text, archive = await caller.work()
+    assert (text, archive.part.size) == ("Here.", 3 * 2_200_000)
+    assert peer.executed == [KEY]
+    assert rules(caller) == ["invalid_answer"]

@@ -138,7 +138,7 @@ def test_too_many_artifacts_and_files_are_left_out_and_named():
     assert len(result.files) == 1
     assert [note.split(";")[0] for note in result.notes] == [
         f"There are more than {ARTIFACTS_LIMIT:,} artifacts",
-        "There are files of more than 12 MiB",
+        "There are files and data of more than 12 MiB",
     ]
 
 

@@ -13,6 +13,7 @@ import h11
 import pytest
 import trio
 
+import greenroom as gr
 from greenroom.transport.cli import mcp as command
 from greenroom.transport.cli import mcp_post
 from greenroom.transport.cli.bridge import Bridge, open_gateway
@@ -44,6 +45,10 @@ class Peer:
     replies: deque[Reply]
     requests: list[tuple[str, dict[str, str], bytes]] = attrs.field(factory=list)
     closed: int = 0
+    gateway: Any = None
+
+    async def no_write(self, line: bytes) -> None:
+        raise AssertionError(line)
 
     async def serve(self, stream: trio.SocketStream) -> None:
         http = h11.Connection(h11.SERVER)
@@ -140,6 +145,7 @@ async def bridged(*replies: Reply, agent: str | None = None) -> AsyncIterator[tu
         args = argparse.Namespace(command="mcp", agents=[], url=url, token="t" * 16, **names)
         async with open_gateway(Bridge(command="mcp", agents=(), args=args, place=None)) as gateway:
             streams: Any = client
+            peer.gateway = gateway
             with trio.fail_after(20):
                 async with trio.open_nursery() as inner:
                     poster = Poster(gateway, McpSession(agent), client.write_line)
@@ -342,3 +348,21 @@ async def test_the_end_of_the_input_ends_the_open_requests(monkeypatch: pytest.M
         client.says("tools/call", 1)
         await until(lambda: len(peer.requests) == 1)
     assert peer.closed == 1
+
+
+async def test_the_bridge_reads_all_pages_of_the_tools_and_refuses_what_is_no_mcp_server() -> None:
+    tools = [{"name": name, "inputSchema": {"properties": {"a": {"x-mcp-header": "A"}}}} for name in "xy"]
+    pages = (result(0, tools=tools[:1], nextCursor="x"), result(0, tools=tools[1:]))
+    other = Reply(status=404, kind=JSON, pieces=(b'{"error": {"code": "not_found", "message": "no such path"}}',))
+    replies = (*(Reply(kind=JSON, pieces=(json.dumps(page).encode(),)) for page in pages), other, Reply(cut=True))
+    async with bridged(*replies) as (_, peer):
+        session = McpSession()
+        poster = Poster(peer.gateway, session, peer.no_write)
+        address = await peer.gateway.address()
+        await poster.learn_tools(address)
+        assert set(session.repeated) == {"x", "y"}
+        with pytest.raises(gr.GreenroomError, match="is not an MCP server; use a server of this release"):
+            await poster.learn_tools(address)
+        with pytest.raises(gr.GreenroomError, match="no gateway answers"):
+            await poster.learn_tools(address)
+    assert [json.loads(body)["params"].get("cursor") for _, _, body in peer.requests[:2]] == [None, "x"]

@@ -24,19 +24,18 @@ from __future__ import annotations
 
 from typing import Final
 
-import attrs
 from msgspec.structs import replace
 
 from greenroom.actors.backends.a2a_values import A2AArtifact, A2AItem, A2APart, ArtifactUpdate, StatusUpdate, TaskState
 from greenroom.actors.contract.envelope import Event
+from greenroom.actors.contract.row_forms import Value
 
 from .view import RunTask, fold, is_discarded, text_of
 
 _TEXTS: Final = frozenset({"run.message.delta", "run.message.completed"})
 
 
-@attrs.frozen(kw_only=True)
-class A2AStream:
+class A2AStream(Value, frozen=True, kw_only=True):
     """The state of a stream between two events. Created by `begin`; opaque to callers.
 
     Attributes:
@@ -86,7 +85,7 @@ def step(state: A2AStream, event: Event) -> tuple[A2AStream, tuple[A2AItem, ...]
     asks = waits and (state.asks or any(isinstance(item, StatusUpdate) for item in items))
     if waits:
         items = tuple(item for item in items if not isinstance(item, StatusUpdate))
-    return attrs.evolve(
+    return replace(
         state,
         task=task,
         sequence=event.sequence,
@@ -103,7 +102,7 @@ def finish(state: A2AStream) -> tuple[A2AStream, tuple[A2AItem, ...]]:
         items = (state.task.task(history=state.history),)
     elif not state.ended and state.asks:
         items = (_status(state.task),)
-    return attrs.evolve(state, started=True, ended=True, asks=False), items
+    return replace(state, started=True, ended=True, asks=False), items
 
 
 # --- what an event comes to ------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ from ...protocol.codes import Refused
 from ...protocol.up import Cancel
 from .encoder import A2AStream, begin
 from .errors import not_found
-from .input import MessageContent, read_parts, start_of
+from .input import MessageContent, check_count, read_parts, start_of
 from .listing import list_tasks
 from .response import A2AAnswer, A2AResponse, AnswerForm, folded, with_files
 from .telling import tell
@@ -139,6 +139,7 @@ async def check_agent(gateway: Gateway, key: str) -> None:
 
 async def _send(call: A2ACall) -> Response | Streamed:
     """Take a message: start a run, or tell one something, and answer with it."""
+    check_count(call.params)
     params: SendParams = call.read(SendParams)
     _check_configuration(params.configuration)
     said = read_parts(params.message)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-import attrs
+import msgspec
 from msgspec.structs import replace
 
 from greenroom.actors.backends.a2a_values import (
@@ -36,6 +36,7 @@ from greenroom.actors.contract.envelope import Event, timestamp
 from greenroom.actors.contract.ids import message_id
 from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.contract.plain import JSONObject
+from greenroom.actors.contract.row_forms import Value
 
 from .files import named_part, parts_in
 from .ids import message_of
@@ -62,8 +63,7 @@ _ASKING: Final = frozenset({"run.approval.requested", "run.approval.resolved"})
 Payload = JSONObject
 
 
-@attrs.frozen
-class Growing:
+class Growing(Value, frozen=True):
     """A text that is incomplete: a new piece costs the same, however long the text is.
 
     Attributes:
@@ -83,8 +83,7 @@ class Growing:
         return "".join((text.piece, *reversed(pieces)))
 
 
-@attrs.frozen(kw_only=True)
-class RunTask:
+class RunTask(Value, frozen=True, kw_only=True):
     """The fold of the events so far.
 
     Attributes:
@@ -105,12 +104,12 @@ class RunTask:
     state: TaskState = TaskState.SUBMITTED
     since: str = ""
     said: A2AMessage | None = None
-    artifacts: Mapping[str, A2AArtifact] = attrs.field(factory=dict)
-    growing: Mapping[str, Growing] = attrs.field(factory=dict)
+    artifacts: Mapping[str, A2AArtifact] = msgspec.field(default_factory=dict)
+    growing: Mapping[str, Growing] = msgspec.field(default_factory=dict)
     text: str | None = None
     history: tuple[A2AMessage, ...] = ()
-    tickets: Mapping[str, Payload] = attrs.field(factory=dict)
-    facts: Mapping[str, Any] = attrs.field(factory=dict)
+    tickets: Mapping[str, Payload] = msgspec.field(default_factory=dict)
+    facts: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -152,7 +151,7 @@ def fold(task: RunTask, event: Event) -> RunTask:
     if "to" in event.payload:
         return _moved(task, event)
     if event.type in _ASKING and task.state is TaskState.INPUT_REQUIRED:
-        return attrs.evolve(task, said=_message(task, event, question(task.tickets.values())))
+        return replace(task, said=_message(task, event, question(task.tickets.values())))
     return task
 
 
@@ -168,9 +167,9 @@ def _moved(task: RunTask, event: Event) -> RunTask:
         text = payload.get("message") or payload.get("reason") or payload.get("detail")
         said = _message(task, event, (A2APart(text=text),)) if text else None
         facts = {name: payload[name] for name in _END if payload.get(name)}
-        task = attrs.evolve(task, facts=facts)
+        task = replace(task, facts=facts)
     since = timestamp(event.timestamp) if state is not task.state or not task.since else task.since
-    return attrs.evolve(task, state=state, since=since, said=said)
+    return replace(task, state=state, since=since, said=said)
 
 
 def _message(task: RunTask, event: Event, parts: tuple[A2APart, ...]) -> A2AMessage:
@@ -184,7 +183,7 @@ def _message(task: RunTask, event: Event, parts: tuple[A2APart, ...]) -> A2AMess
 
 def _created(task: RunTask, event: Event) -> RunTask:
     payload = event.payload
-    task = attrs.evolve(task, run=event.run_id, thread=payload["threadId"], agent=payload["agent"])
+    task = replace(task, run=event.run_id, thread=payload["threadId"], agent=payload["agent"])
     sent_id = message_of(payload["by"], payload["agent"], event.run_id, event.session_id)
     return _heard(task, sent_id or message_id(event.run_id, 1), payload["input"], payload)
 
@@ -197,7 +196,7 @@ def _heard(task: RunTask, name: str, text: str, payload: Payload) -> RunTask:
     """Add a message of people to the history."""
     parts = (A2APart(text=text), *map(named_part, payload.get("attachments", ())))
     said = A2AMessage(message_id=name, role=Role.USER, parts=parts, task_id=task.run, context_id=task.thread)
-    return attrs.evolve(task, history=(*task.history, said))
+    return replace(task, history=(*task.history, said))
 
 
 def _grown(task: RunTask, event: Event) -> RunTask:
@@ -207,7 +206,7 @@ def _grown(task: RunTask, event: Event) -> RunTask:
         held = Growing(None, text_of(shown))
     elif held is None:
         task = _made(task, name, ())
-    return attrs.evolve(task, growing={**task.growing, name: Growing(held, event.payload["text"])})
+    return replace(task, growing={**task.growing, name: Growing(held, event.payload["text"])})
 
 
 def _completed(task: RunTask, event: Event) -> RunTask:
@@ -217,7 +216,7 @@ def _completed(task: RunTask, event: Event) -> RunTask:
         text = held.whole()  # `text` is an excerpt; the deltas have the full text
     if text or name in task.artifacts:
         task = _made(task, name, (A2APart(text=text),))
-    return attrs.evolve(task, growing=_without(task.growing, name), text=text)
+    return replace(task, growing=_without(task.growing, name), text=text)
 
 
 def _discarded(task: RunTask, event: Event) -> RunTask:
@@ -227,7 +226,7 @@ def _discarded(task: RunTask, event: Event) -> RunTask:
     metadata = {"agent": task.agent, "discarded": True}
     emptied = A2AArtifact(artifact_id=name, parts=(A2APart(text=""),), metadata=metadata)
     artifacts = {**task.artifacts, name: emptied}
-    return attrs.evolve(task, artifacts=artifacts, growing=_without(task.growing, name))
+    return replace(task, artifacts=artifacts, growing=_without(task.growing, name))
 
 
 def is_discarded(artifact: A2AArtifact) -> bool:
@@ -245,7 +244,7 @@ def _without(growing: Mapping[str, Growing], name: str) -> Mapping[str, Growing]
 
 
 def _called(task: RunTask, _: Event) -> RunTask:
-    return attrs.evolve(task, text=None)
+    return replace(task, text=None)
 
 
 def _result(task: RunTask, event: Event) -> RunTask:
@@ -265,20 +264,20 @@ _PUBLISHED: Final = ("artifactId", "kind", "name", "mediaType", "size", "sha256"
 def _made(task: RunTask, name: str, parts: Iterable[A2APart]) -> RunTask:
     """Add an artifact, or replace it."""
     made = A2AArtifact(artifact_id=name, parts=tuple(parts), metadata={"agent": task.agent})
-    return attrs.evolve(task, artifacts={**task.artifacts, name: made})
+    return replace(task, artifacts={**task.artifacts, name: made})
 
 
 def _handed(task: RunTask, event: Event) -> RunTask:
-    return attrs.evolve(task, agent=event.payload["toAgent"])
+    return replace(task, agent=event.payload["toAgent"])
 
 
 def _requested(task: RunTask, event: Event) -> RunTask:
-    return attrs.evolve(task, tickets={**task.tickets, event.payload["ticketId"]: event.payload})
+    return replace(task, tickets={**task.tickets, event.payload["ticketId"]: event.payload})
 
 
 def _resolved(task: RunTask, event: Event) -> RunTask:
     open_ones = {name: ticket for name, ticket in task.tickets.items() if name != event.payload["ticketId"]}
-    return attrs.evolve(task, tickets=open_ones)
+    return replace(task, tickets=open_ones)
 
 
 def _ended(task: RunTask, event: Event) -> RunTask:

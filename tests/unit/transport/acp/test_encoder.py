@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from greenroom.actors.contract.envelope import Event
 from greenroom.actors.contract.spec import MODES
 from greenroom.actors.engine import inputs as inp
-from greenroom.transport.acp.encoder import TAIL, AcpEncoder, Ended, Out, TicketOpened, Update
+from greenroom.transport.acp.encoder import TAIL, AcpEncoder
+from greenroom.transport.acp.updates import Ended, Out, TicketOpened, Update
 
 from ....support.acp_rules import Broken, RunAtEditor
 from ....support.ag_ui_lives import SPEC, Life, events_of, says, streams
@@ -275,6 +276,30 @@ def test_the_output_of_a_call_is_bounded_in_every_update():
         )
     )
     assert update["content"][0]["content"]["text"].endswith("\n50% half")
+
+
+@pytest.mark.rule("ACP-14")
+def test_what_a_body_says_is_part_of_the_output_of_its_call():
+    world = World(SPEC)
+    says(calls=[call("c1", "read")])(world)
+    events = events_of(world)
+    encoder = AcpEncoder("r")
+    for event in events:
+        encoder.take(event)
+    encoder.live()
+
+    def shown(kind: str, **payload: Any) -> str:
+        fields = {"callId": "c1", "messageId": "m", "attempt": 1, "index": 0, **payload}
+        (update,) = updates(encoder.take(like(events[-1], f"run.{kind}", fields)))
+        text: str = update["content"][0]["content"]["text"] if "content" in update else ""
+        return text
+
+    assert shown("tool.output.delta", text="line\n") == "line"
+    assert shown("message.delta", text="I lo") == "line\nI lo"
+    assert shown("message.delta", text="ok") == "line\nI look"
+    assert shown("message.discarded", reason="cut") == "line"
+    assert shown("message.completed", role="assistant", text="I look.") == "line\nI look."
+    assert encoder.take(like(events[-1], "run.reasoning.delta", {"callId": "c1", "messageId": "m", "text": "hm"})) == []
 
 
 def like(event: Event, kind: str, payload: dict[str, Any]) -> Event:

@@ -1,0 +1,1 @@
+"""The servers that `doors.py` measures: ours, and the MCP SDK's own."""
