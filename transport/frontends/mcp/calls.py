@@ -14,6 +14,7 @@ from ...gateway.access import Principal
 from ...gateway.http import Streamed
 from .commands import decide, run_of, start
 from .messages import INVALID_PARAMS, RUN, McpFault, McpRequest, check_params, read_id
+from .reading import may_read
 from .results import failed, unfinished
 from .sessions import McpCaller, opened_by
 from .stream import EVENT, STATE, CallStream, McpCall
@@ -124,7 +125,7 @@ async def _answers(gateway: Gateway, who: Principal, tool: McpTool, params: JSON
     if not isinstance(answers, dict):
         raise McpFault(INVALID_PARAMS, f"inputResponses={answers!r:.100} is not an object")
     info = await gateway.runtime.reader.info(run_id)
-    if info is None or info.agent != tool.key:
+    if info is None or info.agent != tool.key or not may_read(who, info):
         raise McpFault(INVALID_PARAMS, f"requestState is not one of the tool {tool.name}")
     dismissed: dict[str, str] = {}
     for key, (ticket_id, fingerprint) in asked.items():
