@@ -249,6 +249,24 @@ async def test_a_sealed_text_gives_no_right_to_a_run_that_the_principal_may_not_
     assert effects.paid == []
 
 
+async def test_a_text_that_the_client_itself_has_sealed_in_another_form_is_refused(watched):
+    run_id = (await watched.runtime.runs()).runs[0].info.run_id
+    own = {"mcp-session-id": watched.client.session}
+    for data in (5, [1], ["2025-11-25", {}, "x"], ["1999-01-01", True, "x"], ["2025-11-25", True, ["x"]]):
+        wrong = {"mcp-session-id": seal("mcp session", data, TOKEN)}
+        await watched.refuses(request(**CALL), wrong, 404, -32600, "is not a session of this token")
+    for data in (5, [1], [[run_id], {}], [run_id, 7], [run_id, {"t": 1}], [run_id, {"t": ["t"]}]):
+        body = modern(**CALL, requestState=seal("mcp state", data, TOKEN), inputResponses={"t": {"action": "accept"}})
+        await watched.refuses(body, head(), 400, -32602, "is not one that was made for this client")
+    for data in (5, [run_id, "t"], [run_id, "t", 1], [[run_id], "t", "f"]):
+        body = {"jsonrpc": "2.0", "id": seal("mcp question", data, TOKEN), "result": {"action": "accept"}}
+        await watched.refuses(body, own, 400, -32602, "is not one that was made for this client")
+    for event in (5, [1], *([run_id, 1, after, None, "call", False] for after in (-1, "x", 1.5, 2**62))):
+        last = {"last-event-id": seal("mcp event", event, TOKEN)}
+        reply = await http(watched.address, "GET", "/v1/mcp", headers=own | last)
+        assert (reply.status, reply.json()["error"]["code"]) == (400, -32602)
+
+
 @pytest.mark.rule("MS-11")
 async def test_without_the_scope_to_follow_a_sealed_text_shows_only_the_principals_own_runs():
     """A principal can seal texts with its own token, about a run of anybody."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 import attrs
 import msgspec
@@ -58,6 +58,11 @@ BEAT: Final = 15.0
 _encode = msgspec.json.Encoder().encode
 
 Kind = Literal["call", "task", "result"]
+_Sequence = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+EventId = tuple[str, RequestId, _Sequence, RequestId | None, Kind, bool]
+Question = tuple[str, str, str]
+RequestState = tuple[str, dict[str, tuple[str, str]]]
+"""The data of the sealed texts."""
 
 
 @attrs.frozen(kw_only=True)
