@@ -90,6 +90,6 @@ async def main(mode: Any, server: dict[str, Any]) -> None:
 if __name__ == "__main__":
     try:
         trio.run(main, sys.argv[1], json.loads(sys.argv[2]))
-    except BaseException as error:  # noqa: BLE001 - Python would wait for the thread that reads the input
+    except BaseException as error:  # noqa: ASYNC103, BLE001 - Python would wait for the thread that reads the input
         says({"gone": repr(error)})
         os._exit(1)
