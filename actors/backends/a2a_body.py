@@ -72,10 +72,12 @@ class RemoteCall:
             ToolError: the work has failed, with its code.
         """
         try:
-            return await self._work(prompt)
-        except Unusable as error:
-            await self._narration.unavailable(str(error))
-            raise ToolError(str(error), run_code="runtime_unavailable") from None
+            try:
+                return await self._work(prompt)
+            except Unusable as error:
+                why = str(error)
+            await self._narration.unavailable(why)
+            raise ToolError(why, run_code="runtime_unavailable")
         finally:
             if self._ctx.stopped:
                 await self._stop()  # noqa: ASYNC102 - shielded and bounded inside
@@ -135,16 +137,19 @@ class RemoteCall:
         is_answer = bool(message.task_id)
         await self._keep(sent=message.message_id, asked="")
         self._task.answer(self._memo.question)
+        interruption: Away | None = None
         try:
             await self._talk.send(message)
         except Away as error:
-            if not error.reached and not is_answer:
-                await self._keep(sent="")
-            raise
+            interruption = error
         except A2AFault as fault:
             if not (is_answer and fault.error is UNSUPPORTED_OPERATION):
                 raise ToolError(f"it refused the message: {fault.message}", run_code="runtime_failed") from None
             self._notes.append("The answer was refused, because the other side had gone on meanwhile.")
+        if interruption is not None:
+            if not interruption.reached and not is_answer:
+                await self._keep(sent="")
+            raise interruption
 
     async def _find(self) -> bool:
         return await self._talk.find(self._context, self._memo.sent)

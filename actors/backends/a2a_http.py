@@ -20,15 +20,15 @@ import msgspec
 import trio
 
 from ..contract.plain import JSONObject, JSONValue
+from ..contract.secrets.secret_readers import hides
 from ..contract.sizes import measured
 from ..environment import EnvironmentValue, text_of_variable
 from ..models.codecs.masking import KeyMask
 from ..models.codecs.settings import is_header
-from ..models.codecs.sse import EventParser, EventTooLong
+from ..models.codecs.sse import EventParser, EventTooLong, ServerSentEvent
 from ..models.http import CONNECT, IDENTITY, leave, pieces_of, shared_client
 from .a2a_codec import (
     CARD_PATH,
-    INTERNAL_ERROR,
     A2AFault,
     Binding,
     Operation,
@@ -158,8 +158,11 @@ class A2AConnection:
             Unusable: there is no card, or no interface in it can be used.
         """
         if self._target is None or trio.current_time() > self._fetched_at + CARD_TIME:
-            self._target = self._chosen(await self._card())
-            self._fetched_at = trio.current_time()
+            try:
+                card = await self._card()
+            except Away as error:
+                raise Away(str(error), reached=False) from None  # whatever was to be sent was not
+            self._target, self._fetched_at = self._chosen(card), trio.current_time()
         return self._target
 
     async def _card(self) -> AgentCard:
@@ -235,17 +238,19 @@ class A2AConnection:
     async def _items(self, answer: httpx.Response, binding: Binding) -> AsyncGenerator[JSONObject, None]:
         parser, pieces = EventParser(), pieces_of(answer)
         try:
-            with self._mapped():
-                async for piece in pieces:
-                    for event in parser.feed(piece):
-                        yield read_event(binding, await self._decoded(event.data), kind=event.name)
-                last = parser.end()
+            while (piece := await self._next(pieces)) is not None:
+                for event in _events(parser, piece):
+                    yield read_event(binding, await self._decoded(event.data), kind=event.name)
+            last = parser.end()
             if last is not None:
                 yield read_event(binding, await self._decoded(last.data), kind=last.name)
-        except EventTooLong as error:
-            raise A2AFault(INTERNAL_ERROR, str(error)) from None
         finally:
             await leave(answer, pieces)  # noqa: ASYNC102 - shielded and bounded inside
+
+    async def _next(self, pieces: AsyncGenerator[bytes, None]) -> bytes | None:
+        """Return the next bytes of a stream; None at its end."""
+        with self._mapped():
+            return await anext(pieces, None)
 
     async def _answer(self, url: str, request: WireRequest, *, limit: int) -> tuple[int, JSONValue]:
         with trio.move_on_after(ANSWER_TIME):
@@ -295,7 +300,8 @@ class A2AConnection:
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def _mask(self) -> KeyMask:
-        return KeyMask(part for value in self._headers.values() for part in secret_parts(text_of_variable(value)))
+        texts = {name: text_of_variable(value) for name, value in self._headers.items()}
+        return KeyMask(part for name, text in texts.items() for part in secret_parts(name, text))
 
     async def _decoded(self, body: bytes) -> JSONValue:
         """Return a body as JSON data without the values of our headers; None if the body is not JSON."""
@@ -344,9 +350,17 @@ async def at_length(size: int, function: Callable[[*Ts], T], *arguments: *Ts) ->
     return function(*arguments)
 
 
-def secret_parts(value: str) -> tuple[str, ...]:
-    """Return what must not be shown of the value of a header: the whole, and its words, as in "Bearer x"."""
-    return (value, *(word for word in value.split() if word.lower() not in ("bearer", "basic")))
+def secret_parts(name: str, value: str) -> tuple[str, ...]:
+    """Return what must not be shown of a header: the value, and its words if the name is telling, as in "Bearer x"."""
+    words = value.split() if hides(name) else ()
+    return (value, *(word for word in words if word.lower() not in ("bearer", "basic")))
+
+
+def _events(parser: EventParser, piece: bytes) -> Iterator[ServerSentEvent]:
+    try:
+        yield from parser.feed(piece)
+    except EventTooLong as error:
+        raise A2AFault(None, str(error)) from None
 
 
 def _decode(body: bytes, mask: KeyMask) -> JSONValue:

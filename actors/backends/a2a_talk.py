@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import attrs
+import msgspec
 import trio
 
 from ...supervision.nursery import open_collapsing_nursery
@@ -34,6 +35,7 @@ from .a2a_values import (
     A2AInvalid,
     A2AMessage,
     A2ATask,
+    Kind,
     ListParams,
     SendConfiguration,
     SendParams,
@@ -135,14 +137,17 @@ class RemoteTalk:
         target = await self._connection.target()
         settings = SendConfiguration(return_immediately=not target.streams)
         params = written(SendParams(message=message, configuration=settings))
+        refusal: A2AFault | None = None
         try:
             if target.streams:
                 await self._hear(SEND_STREAMING_MESSAGE, params)
             else:
                 await self._take(await self._connection.call(SEND_MESSAGE, params))
         except A2AFault as fault:
-            await self._doubt(fault)
-            raise
+            refusal = fault
+        if refusal is not None:
+            await self._doubt(refusal)
+            raise refusal
 
     async def attach(self) -> None:
         """Hear what comes of the task, from now on; raises as `send`."""
@@ -184,13 +189,9 @@ class RemoteTalk:
 
     async def _is_there(self, context_id: str, message_id: str) -> bool:
         params = ListParams(context_id=context_id, page_size=NEWEST, history_length=NEWEST)
-        try:
-            page = read(TaskPage, await self._connection.call(LIST_TASKS, written(params)))
-        except A2AInvalid as error:
-            raise await self._invalid(error) from None
-        except A2AFault as fault:  # the agent does not list its tasks
-            await self._doubt(fault)
-            return False
+        page = await self._answer(LIST_TASKS, params, TaskPage)
+        if isinstance(page, A2AFault):
+            return False  # the agent does not list its tasks
         for task in page.tasks:
             if any(message.message_id == message_id for message in task.history):
                 await self._look_at(task)
@@ -199,16 +200,26 @@ class RemoteTalk:
 
     async def look(self) -> None:
         """Take a snapshot of the task."""
-        try:
-            params = TaskParams(id=self._task.task_id, history_length=0)
-            task = read(A2ATask, await self._connection.call(GET_TASK, written(params)))
-        except A2AFault as fault:
-            await self._doubt(fault)
-            text = f"it does not give its task {self._task.task_id}: {fault.message}"
-            raise ToolError(text, run_code="runtime_failed") from None
-        except A2AInvalid as error:
-            raise await self._invalid(error) from None
+        task = await self._answer(GET_TASK, TaskParams(id=self._task.task_id, history_length=0), A2ATask)
+        if isinstance(task, A2AFault):
+            text = f"it does not give its task {self._task.task_id}: {task.message}"
+            raise ToolError(text, run_code="runtime_failed")
         await self._look_at(task)
+
+    async def _answer(self, operation: Operation, params: msgspec.Struct, kind: type[Kind]) -> Kind | A2AFault:
+        """Return the answer to an operation, or its error.
+
+        Raises:
+            Away: the answer is not one of the protocol, or does not come.
+        """
+        try:
+            return read(kind, await self._connection.call(operation, written(params)))
+        except A2AInvalid as error:
+            fault = A2AFault(None, f"its answer is invalid: {error}")
+        except A2AFault as error:
+            fault = error
+        await self._doubt(fault)
+        return fault
 
     async def _look_at(self, task: A2ATask) -> None:
         self._heard_at = self._gone_since = trio.current_time()
@@ -219,11 +230,11 @@ class RemoteTalk:
     async def cancel(self) -> str:
         """Cancel the task, and return why it may still run; "" if it has ended."""
         try:
-            task = read(A2ATask, await self._connection.call(CANCEL_TASK, written(TaskParams(id=self._task.task_id))))
-        except A2AFault as fault:
-            return "" if fault.error is TASK_NOT_CANCELABLE else fault.message
-        except (Away, Unusable, A2AInvalid) as error:
+            task = await self._answer(CANCEL_TASK, TaskParams(id=self._task.task_id), A2ATask)
+        except (Away, Unusable) as error:
             return str(error)
+        if isinstance(task, A2AFault):
+            return "" if task.error is TASK_NOT_CANCELABLE else task.message
         return "" if task.status.state.terminal else f"its state is {task.status.state}"
 
     # --- hearing -----------------------------------------------------------------------------------------------------
@@ -315,9 +326,4 @@ class RemoteTalk:
         """
         if fault.error is None:
             await self.report(self._task.fault("invalid_answer", fault.message))
-            raise Away(fault.message, reached=True) from None
-
-    async def _invalid(self, error: A2AInvalid) -> Away:
-        """Count an answer that is not of the form of its operation."""
-        await self.report(self._task.fault("invalid_answer", str(error)))
-        return Away(f"its answer is invalid: {error}", reached=True)
+            raise Away(fault.message, reached=True)

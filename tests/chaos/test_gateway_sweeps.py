@@ -84,7 +84,7 @@ class World:
         ended: the first client has read up to the end of its connection.
     """
 
-    kind: Literal["websocket", "http"]
+    kind: Literal["websocket", "http", "a2a"]
     pair: str
     strikes: Literal["connection", "client", "goodbye", "crash"]
     scope: Any = attrs.field(factory=trio.CancelScope)
@@ -272,7 +272,31 @@ async def http(world: World, raw: Pieces) -> None:
     assert await raw.rest() == b""
 
 
-CLIENTS = {"websocket": websocket, "http": http}
+async def a2a(world: World, raw: Pieces) -> None:
+    """An A2A message, streamed and, sent again, answered when the run rests."""
+    message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
+    body = json.dumps({"message": message}).encode()
+    fields = {"Authorization": f"Bearer {TOKEN}", "A2A-Version": "1.0", "Content-Length": str(len(body))}
+    for name in ("stream", "send"):
+        await raw.send(head(f"POST /v1/a2a/helper/message:{name} HTTP/1.1", fields), body)
+        status, _ = await raw.heading()
+        if status != 200:
+            assert world.struck
+            return
+        data = b""
+        async for chunk in raw.chunks():
+            data += chunk
+        lines = data.decode().splitlines()
+        items = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith(("data: ", "{"))]
+        if items and "error" not in items[-1]:
+            assert "task" in items[0]
+            (newest,) = items[-1].values()
+            assert world.struck or newest["status"]["state"] == "TASK_STATE_COMPLETED"
+        else:
+            assert world.struck
+
+
+CLIENTS = {"websocket": websocket, "http": http, "a2a": a2a}
 
 
 # --- promises --------------------------------------------------------------------------------------------------------

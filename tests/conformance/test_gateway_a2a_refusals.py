@@ -69,6 +69,7 @@ INPUTS: list[tuple[Any, dict[str, Any], str, str]] = [
     (SEND, send(role="ROLE_AGENT"), "INVALID_PARAMS", "ROLE_USER"),
     (SEND, send(role="user"), "INVALID_PARAMS", "'user'"),
     (SEND, send(parts=[]), "INVALID_PARAMS", "text"),
+    (SEND, send(parts=[{"text": "a"}] * 1_001), "INVALID_PARAMS", "at most 1,000"),
     (SEND, send(parts=["hi"]), "INVALID_PARAMS", "$.message.parts[0]"),
     (STREAM, part(text="  "), "INVALID_PARAMS", "text"),
     (STREAM, part(text="a", url="b"), "INVALID_PARAMS", "exactly one of text, raw, url and data"),

@@ -1,8 +1,8 @@
-"""A gateway with agents for the official A2A clients, in a process of its own that can be killed.
+"""A gateway with agents for the official A2A clients, in a separate process that can be killed.
 
-    python a2a_server.py DATABASE PORT TOKEN
+    python a2a_server.py PLACE PORT TOKEN FOLDER
 
-serves until it is killed. Effects are lines in the file `effects` beside the database.
+serves until it is killed. PLACE is a database, or the URL of PostgreSQL. Effects are lines in the file FOLDER/effects.
 """
 
 import sys
@@ -13,10 +13,13 @@ from typing import Any
 import trio
 
 import greenroom as gr
+from greenroom.actors.stores.postgres.store import PostgresStore
 from greenroom.testing import ScriptedModel, call, delay, text
 from greenroom.transport import serve
 
-FOLDER = Path(sys.argv[1]).parent
+FOLDER = Path(sys.argv[4])
+LEASE: dict[str, float] = {"lease": 2.0, "turn": 0.3, "margin": 0.7}
+"""So another process takes over soon; see `PostgresStore`."""
 
 
 @gr.tool(needs_approval=True, effect="write")
@@ -47,9 +50,10 @@ def agents() -> list[gr.Agent[Any]]:
     return [gr.Agent(key, model=ScriptedModel(script), tools=tools) for key, script in scripts.items()]
 
 
-async def main(database: str, port: int, token: str) -> None:
+async def main(place: str, port: int, token: str) -> None:
     """Serve until killed."""
-    async with gr.open_runtime(database, agents=agents()) as runtime, trio.open_nursery() as nursery:
+    store = PostgresStore(place, **LEASE) if "://" in place else place
+    async with gr.open_runtime(store, agents=agents()) as runtime, trio.open_nursery() as nursery:
         await nursery.start(partial(serve, runtime, port=port, token=token))
 
 

@@ -22,6 +22,8 @@ CLIENTS: dict[str, tuple[str, ...]] = {
     "python auto": (sys.executable, "python_client.py", "auto"),
 }
 """Name -> program."""
+MODERN = frozenset({"client 2.x", "python auto"})
+"""Those that speak the modern era."""
 APPROVED = {"action": "accept", "content": {"decision": "approve"}}
 
 

@@ -40,6 +40,7 @@ def server(cli: Cli) -> Iterator[Server]:
     [
         (["--agent", "nobody", "--db", "served.db"], 2, "has no such agent; its agents are: support"),
         (["--agent", "suport", "--db", "served.db"], 2, "did you mean 'support'?"),
+        (["agents.py:painter", "--db", "served.db"], 2, "has the database open, and no agent 'painter' (but: support)"),
         (["--url", "{url}", "--token", "wrong-token-wrong-token"], 1, "does not take this token"),
         (["--url", "{url}"], 1, "does not take this token"),
         (["--url", "http://127.0.0.1:9"], 1, "no gateway answers at http://127.0.0.1:9"),
@@ -106,3 +107,40 @@ def test_a_closed_output_ends_the_bridge(cli: Cli) -> None:
             assert process.wait(PATIENCE) == 141
         finally:
             process.kill()
+
+
+@pytest.mark.rule("MB-1")
+def test_on_a_shared_store_each_bridge_hosts_a_gateway(cli: Cli, postgres_url: str) -> None:
+    url = postgres_url.replace("greenroom@", "greenroom:canary-of-a-password@")
+    process = cli._process(
+        "mcp",
+        "agents.py:support",
+        "--store",
+        url,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    call = {"name": "support", "arguments": {"input": "help"}}
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    with process:
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            for number, (method, fields) in enumerate((("initialize", params), ("tools/call", call))):
+                message = {"jsonrpc": "2.0", "id": number, "method": method, "params": fields}
+                process.stdin.write(json.dumps(message) + "\n")
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["result"]["protocolVersion"] == "2025-11-25"
+            result = json.loads(process.stdout.readline())["result"]
+            assert "waits for a decision" in result["content"][0]["text"]
+            process.stdin.close()
+            assert process.wait(PATIENCE) == 0
+            assert process.stderr is not None
+            said = process.stderr.read()
+        finally:
+            process.kill()
+    assert "serving at" in one_line(said)
+    assert "canary" not in said
+    assert result["_meta"]["greenroom/run"] in cli("runs", "--store", url).stdout

@@ -10,7 +10,7 @@ import pytest
 from greenroom.transport.client import Client
 
 from .cli_kit import COMMAND
-from .mcp_clients import AGENTS, APPROVED, CLIENTS, ClientProgram, Service, client
+from .mcp_clients import AGENTS, APPROVED, CLIENTS, MODERN, ClientProgram, Service, client
 from .serving_kit import Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.judge, pytest.mark.no_cover]
@@ -63,7 +63,7 @@ def test_a_client_lists_calls_is_asked_and_cancels(way: tuple[str, str], service
     """One conversation: tools, results of all kinds, questions of all ends, a cancel."""
     name, road = way
     with client(name, target(service, road)) as driven:
-        assert driven.version == ("2026-07-28" if name in ("client 2.x", "python auto") else "2025-11-25")
+        assert driven.version == ("2026-07-28" if name in MODERN else "2025-11-25")
         driven.does("list")
         names = [tool["name"] for tool in driven.gets("tools")]
         assert names == ["run_result", "colour", "echo", "guarded", "order", "pay", "picture", "work"]

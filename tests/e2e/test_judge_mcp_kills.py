@@ -1,10 +1,10 @@
 """kill -9 of the gateway under four clients of MCP: the call ends with its result, and its effect is counted once.
 
 The gateway dies (a) while the call works, (b) while the client's user is asked, (c) between the answer and the result;
-another process on the same database goes on. Two of the clients can go on with a call by themselves only in part: the
-modern era has no resume, and Python's client sends nothing more once a POST of its own was cut. They call again, and
-name the run in `_meta`. `make test` plays one scene for each client, `make chaos` each one 20 times, over HTTP and over
-`greenroom mcp`.
+another process on the same database goes on. Over HTTP three clients cannot go on with every call by themselves. The
+modern era has no resume: the clients call again, and name the run in `_meta`. Python's client sends nothing more once a
+POST of its own was cut: in the handshake era its user takes the run up in the console, and reads `run_result`.
+`make test` plays one scene for each client, `make chaos` each one 20 times, over HTTP and over `greenroom mcp`.
 """
 
 import json
@@ -18,9 +18,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+import trio
+
+from greenroom.transport.client import Client
 
 from .cli_kit import PATIENCE
-from .mcp_clients import APPROVED, CLIENTS, Service, client
+from .mcp_clients import APPROVED, CLIENTS, MODERN, Service, client
 
 pytestmark = [pytest.mark.slow, pytest.mark.judge, pytest.mark.no_cover, pytest.mark.timeout(2400)]
 
@@ -60,10 +63,10 @@ class Caller(ExitStack):
         super().__init__()
         self.service, self.name, self.effects = service, name, len(service.effects)
         self.target = service.target if road == "http" else service.bridge
-        if road == "http" and name == "client 2.x":
-            self.target["patience"] = 15_000  # milliseconds: it does not notice that a stream was cut
-        self.resumes = road == "bridge" or name == "sdk 1.x"
-        self.meta = None if self.resumes else {"greenroom/run": f"run_{uuid.uuid4().hex[:16]}"}
+        self.meta = None
+        if road == "http" and name in MODERN:
+            self.meta = {"greenroom/run": f"run_{uuid.uuid4().hex[:16]}"}
+            self.target["patience"] = 10_000  # milliseconds: these clients may not notice that a stream was cut
         self.driven = self.enter_context(client(name, self.target))
 
     def plays(self, scene: Scene, number: int, rng: random.Random) -> None:
@@ -88,10 +91,10 @@ class Caller(ExitStack):
         until.touch()
         if scene == "while it asks":
             self.driven.answers(APPROVED)
-        result = self._result(call)
+        result = self._result(call, tool)
         assert not result.get("isError"), result
 
-    def _result(self, call: Callable[[], None]) -> Any:
+    def _result(self, call: Callable[[], None], tool: str) -> Any:
         calls = 0
         while True:
             kind, value = self.driven.sees()
@@ -100,17 +103,38 @@ class Caller(ExitStack):
             if kind == "asked":
                 self.driven.answers(self._answer(value))
                 continue
-            assert not self.resumes, value
+            closed = kind == "gone" or (self.name.startswith("python") and ("losed" in value or "imed out" in value))
+            assert self.meta is not None or (closed and self.name == "python legacy"), value
+            if closed:
+                self.driven = self.enter_context(client(self.name, self.target))
+            if self.meta is None:
+                self.driven.calls("run_result", run=self._taken_up(tool), wait=50)
+                return self.driven.gets("result")
             calls += 1
             assert calls < 5, value
-            if kind == "gone" or "Connection closed" in value:
-                self.driven = self.enter_context(client(self.name, self.target))
             call()
+
+    def _taken_up(self, tool: str) -> str:
+        """Answer the newest run of a tool in the console until it has ended; return its id."""
+
+        async def answer(console: Client) -> str:
+            run_id = (await console.runs(agent=tool)).runs[0].run_id
+            while (view := await console.view(run_id)).status != "done":
+                for ticket in view.tickets:
+                    unknown = ticket.reason == "outcome_unknown" and self._had_effect()
+                    await console.decide(run_id, ticket.approve(result="it is paid") if unknown else ticket.approve())
+                await trio.sleep(0.02)
+            return run_id
+
+        return self.service.server.asks(answer)
+
+    def _had_effect(self) -> bool:
+        return len(self.service.effects) > self.effects
 
     def _answer(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Approve; but if the call may have had its effect, look, and give the result in place of another attempt."""
         asks_outcome = "result" in asked["requestedSchema"]["properties"]
-        if asks_outcome and len(self.service.effects) > self.effects:
+        if asks_outcome and self._had_effect():
             return {"action": "accept", "content": {"decision": "approve", "result": json.dumps("it is paid")}}
         return APPROVED
 

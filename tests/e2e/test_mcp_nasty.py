@@ -9,7 +9,9 @@ import trio
 
 import greenroom as gr
 from greenroom.testing import FunctionModel, call
+from greenroom.transport.client import connect
 
+from ..support.gateway import TOKEN, gateway
 from ..support.nasty_servers import UNASKED, Nasty
 
 ERAS, WAYS = ("modern", "handshake"), ("streams", "port")
@@ -246,11 +248,13 @@ async def test_a_call_is_decided_with_edited_arguments_without_its_agents_and_re
             async with gr.open_runtime(store, agents=[working]) as runtime:
                 run = await runtime.start("a", "go", run_id="r")
                 (ticket,) = (await run.wait()).tickets
-            async with gr.open_runtime(store, agents=[]) as runtime:
-                run = await runtime.get("r")
-                wrong = await run.decide(ticket.approve(edited_arguments={"text": 7}))
-                assert wrong.code == "invalid_arguments"
-                assert (await run.decide(ticket.approve(edited_arguments={"text": "edited"}))).status == "accepted"
+            async with gr.open_runtime(store, agents=[]) as runtime, gateway(runtime) as address:
+                async with connect(address.url, token=TOKEN) as client:
+                    wrong = await client.decide("r", ticket.ticket_id, "approve", edited_arguments={"text": 7})
+                    assert wrong.code == "invalid_arguments"
+                    edited = {"text": "edited"}
+                    done = await client.decide("r", ticket.ticket_id, "approve", edited_arguments=edited)
+                    assert done.status == "accepted"
             async with gr.open_runtime(store, agents=[working]) as runtime:
                 assert (await (await runtime.get("r")).result()).output == EDITED
         async with gr.open_runtime(store, agents=[agent(nasty.toolset())]) as runtime:

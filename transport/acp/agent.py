@@ -10,7 +10,7 @@ import hashlib
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, Final, Protocol, Unpack
+from typing import Any, Final, Protocol, Unpack, assert_never
 
 import attrs
 import trio
@@ -155,6 +155,8 @@ class ACPAgent:
             case ProtocolFault() as fault:
                 _log.warning("the editor broke the protocol: %s", fault.rule)
                 await self._editor.send(self._peer.refuse(fault))
+            case other:
+                assert_never(other)
 
     def _notified(self, notification: Notification, nursery: trio.Nursery) -> None:
         params = notification.params

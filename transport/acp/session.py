@@ -88,7 +88,7 @@ class FollowedRun:
         self._tickets: dict[str, _OpenTicket] = {}
         self._resting = False
         self._ended = trio.Event()
-        self._cancelled = False
+        self._cancelled = self._cancelling = False
         self._asking: trio.Nursery | None = None
 
     def __repr__(self) -> str:
@@ -161,12 +161,21 @@ class FollowedRun:
                     await self._take(out, nursery)
 
     async def cancel(self) -> None:
-        """Cancel the run, and withdraw its questions."""
-        self._cancelled = True
-        for ticket in tuple(self._tickets.values()):
-            await self._withdraw(ticket)
-        command_id = secrets.token_hex(16)
-        await self._desk.link.call(lambda client: client.cancel(self.run_id, command_id=command_id))
+        """Cancel the run, and withdraw its questions; nothing happens while an earlier cancel is on its way.
+
+        Raises:
+            GreenroomError: The gateway does not answer, or refuses.
+        """
+        if self._cancelling:
+            return
+        self._cancelled = self._cancelling = True
+        try:
+            for ticket in tuple(self._tickets.values()):
+                await self._withdraw(ticket)
+            command_id = secrets.token_hex(16)
+            await self._desk.link.call(lambda client: client.cancel(self.run_id, command_id=command_id))
+        finally:
+            self._cancelling = False
 
     async def wait_ended(self) -> None:
         """Wait until the run is over, or cannot be followed."""

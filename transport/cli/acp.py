@@ -18,6 +18,7 @@ from ..acp.servers import BridgedServers, EditorServers, with_servers
 from . import paths
 from .bridge import BridgeGateway, StandardStreams, read_bridge, run_bridge
 from .owner import where
+from .serve import log_to_the_operator
 
 
 def acp(args: argparse.Namespace) -> int:
@@ -40,6 +41,7 @@ async def _speak(
     async def write(line: bytes) -> None:
         await streams.write_line(line.removesuffix(b"\n"))
 
+    log_to_the_operator()
     async with open_collapsing_nursery() as nursery:
         await nursery.start(link.stay_connected, gateway)
         agent = await _agent_key(link, args.agent)

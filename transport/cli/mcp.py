@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import secrets
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -42,24 +43,34 @@ def mcp(args: argparse.Namespace) -> int:
 
 async def _speak(agent: str | None, gateway: BridgeGateway, streams: StandardStreams) -> None:
     address = await gateway.address()
-    await _check(address, agent)
+    await _check(address, agent, [one.key for one in gateway.bridge.agents])
     poster = Poster(gateway, McpSession(agent), streams.write_line)
     await poster.learn_tools(address)
     await McpBridge(poster, streams).run()
 
 
-async def _check(address: ServedBy, agent: str | None) -> None:
-    """Check that the gateway answers and takes the token, and that it has the agent.
+async def _check(address: ServedBy, agent: str | None, loaded: Sequence[str]) -> None:
+    """Check that the gateway answers and takes the token, and that it has the agents.
+
+    Args:
+        address: The gateway.
+        agent: The key of the only agent to show.
+        loaded: The keys of the agents that the command names; a gateway that runs already may have others.
 
     Raises:
-        UsageError: The gateway has no agent with this key.
+        UsageError: The gateway has no agent with one of these keys.
         ConnectError: The gateway does not answer, or refuses.
     """
     endpoint = read_endpoint(address.url)
     answer = await fetch(endpoint, "/v1/agents", token=address.token or endpoint.token)
     keys = [line["key"] for line in answer["agents"] if line["here"]]
+    names = ", ".join(keys) or "none"
+    lacking = next((key for key in loaded if key not in keys), None)
+    if lacking is not None:
+        way = "restart that server with it, or name another database"
+        raise gr.UsageError(f"{endpoint.url} has the database open, and no agent {lacking!r} (but: {names}); {way}")
     if agent is not None and agent not in keys:
-        near, names = did_you_mean(agent, keys), ", ".join(keys) or "none"
+        near = did_you_mean(agent, keys)
         raise gr.UsageError(f"--agent {agent}: {endpoint.url} has no such agent; {near}its agents are: {names}")
 
 

@@ -479,6 +479,14 @@ async def test_a_message_that_surely_did_not_arrive_is_sent_again(autojump_clock
 
 
 @pytest.mark.rule("AB-7")
+@pytest.mark.parametrize("fault", [Fault("lose"), Fault("answer", status=504), Fault("refuse")])
+async def test_nothing_is_sent_without_a_card_and_nothing_kept(autojump_clock, peer, caller, fault):
+    peer.faults["card"] = [fault]
+    assert await caller.work() == "done: hello"
+    assert peer.operations == ["stream", "get"]
+
+
+@pytest.mark.rule("AB-7")
 async def test_a_message_that_may_have_arrived_is_looked_for(autojump_clock, peer, caller):
     peer.faults["stream"] = [Fault("cut")]
     assert await caller.work() == "done: hello"
@@ -603,3 +611,15 @@ async def test_the_default_agent_of_this_kit_plays(autojump_clock, peer):
     task.history.append({"parts": [{"text": "hello"}]})
     await play(task, task.history[0])
     assert task.state == "COMPLETED"
+
+
+async def test_an_item_that_is_too_long_for_a_stream_comes_with_the_task_at_its_end(autojump_clock, peer, caller):
+    async def work(task: PeerTask, message: Any) -> None:
+        task.say("Here.", {"raw": "A" * 4 * 2_200_000, "mediaType": "application/zip", "filename": "tea.zip"})
+        task.move("COMPLETED")
+
+    peer._work = work
+    text, archive = await caller.work()
+    assert (text, archive.part.size) == ("Here.", 3 * 2_200_000)
+    assert peer.executed == [KEY]
+    assert rules(caller) == ["invalid_answer"]

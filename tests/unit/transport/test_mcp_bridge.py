@@ -13,6 +13,7 @@ import h11
 import pytest
 import trio
 
+import greenroom as gr
 from greenroom.transport.cli import mcp as command
 from greenroom.transport.cli import mcp_post
 from greenroom.transport.cli.bridge import Bridge, open_gateway
@@ -44,6 +45,10 @@ class Peer:
     replies: deque[Reply]
     requests: list[tuple[str, dict[str, str], bytes]] = attrs.field(factory=list)
     closed: int = 0
+    gateway: Any = None
+
+    async def no_write(self, line: bytes) -> None:
+        raise AssertionError(line)
 
     async def serve(self, stream: trio.SocketStream) -> None:
         http = h11.Connection(h11.SERVER)
@@ -76,7 +81,7 @@ class Peer:
 
 async def _request(http: h11.Connection, stream: trio.SocketStream) -> tuple[str, dict[str, str], bytes]:
     body, head = b"", None
-    while True:
+    while True:  # noqa: ASYNC913 - each round waits for bytes
         event = http.next_event()
         if event is h11.NEED_DATA:
             http.receive_data(bytes(await stream.receive_some(65536)))
@@ -140,6 +145,7 @@ async def bridged(*replies: Reply, agent: str | None = None) -> AsyncIterator[tu
         args = argparse.Namespace(command="mcp", agents=[], url=url, token="t" * 16, **names)
         async with open_gateway(Bridge(command="mcp", agents=(), args=args, place=None)) as gateway:
             streams: Any = client
+            peer.gateway = gateway
             with trio.fail_after(20):
                 async with trio.open_nursery() as inner:
                     poster = Poster(gateway, McpSession(agent), client.write_line)
@@ -282,12 +288,21 @@ async def test_an_answer_that_is_no_message_is_an_error_of_the_request(reply: Re
     assert words in answer["error"]["message"]
 
 
-async def test_a_line_that_is_no_message_is_answered_by_the_gateway() -> None:
+@pytest.mark.parametrize("line", [b"{nonsense", b"{}", b'{"jsonrpc": "2.0", "id": {}, "method": "ping"}'])
+async def test_a_line_that_is_no_message_is_answered_by_the_gateway(line: bytes) -> None:
     fault = {"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "not JSON"}}
     async with bridged(Reply(status=400, kind=JSON, pieces=(json.dumps(fault).encode(),))) as (client, peer):
-        client.types(b"{nonsense\r\n\n  \n")
+        client.types(line + b"\r\n\n  \n")
         assert await client.hears() == fault
-    assert peer.requests[0][2] == b"{nonsense"
+    assert peer.requests[0][2] == line
+
+
+async def test_a_line_that_is_no_message_and_too_large_for_the_gateway_is_answered_too() -> None:
+    body = b'{"error": {"code": "too_big", "message": "the body is larger than 8 bytes"}}'
+    async with bridged(Reply(status=413, kind=JSON, pieces=(body,))) as (client, _):
+        client.types(b"{nonsense\n")
+        answer = await client.hears()
+    assert (answer["id"], answer["error"]["message"]) == (None, "the body is larger than 8 bytes")
 
 
 async def test_nothing_answers_an_answer() -> None:
@@ -342,3 +357,21 @@ async def test_the_end_of_the_input_ends_the_open_requests(monkeypatch: pytest.M
         client.says("tools/call", 1)
         await until(lambda: len(peer.requests) == 1)
     assert peer.closed == 1
+
+
+async def test_the_bridge_reads_all_pages_of_the_tools_and_refuses_what_is_no_mcp_server() -> None:
+    tools = [{"name": name, "inputSchema": {"properties": {"a": {"x-mcp-header": "A"}}}} for name in "xy"]
+    pages = (result(0, tools=tools[:1], nextCursor="x"), result(0, tools=tools[1:]))
+    other = Reply(status=404, kind=JSON, pieces=(b'{"error": {"code": "not_found", "message": "no such path"}}',))
+    replies = (*(Reply(kind=JSON, pieces=(json.dumps(page).encode(),)) for page in pages), other, Reply(cut=True))
+    async with bridged(*replies) as (_, peer):
+        session = McpSession()
+        poster = Poster(peer.gateway, session, peer.no_write)
+        address = await peer.gateway.address()
+        await poster.learn_tools(address)
+        assert set(session.repeated) == {"x", "y"}
+        with pytest.raises(gr.GreenroomError, match="is not an MCP server; use a server of this release"):
+            await poster.learn_tools(address)
+        with pytest.raises(gr.GreenroomError, match="no gateway answers"):
+            await poster.learn_tools(address)
+    assert [json.loads(body)["params"].get("cursor") for _, _, body in peer.requests[:2]] == [None, "x"]

@@ -27,6 +27,8 @@ from greenroom.actors.contract.plain import JSONObject, JSONValue
 from ...protocol.up import Decide, Send, SentAttachment, Start, structure
 from . import ids
 
+MOST_PARTS: Final = 1_000
+"""Most parts of a message; each costs time on the loop."""
 MOST_ANSWERS: Final = 100
 """Most decisions of one message."""
 _LARGEST: Final = 2**53
@@ -62,6 +64,18 @@ class MessageContent:
     text: str
     attachments: tuple[SentAttachment, ...]
     answers: tuple[SentDecision, ...]
+
+
+def check_count(params: Any) -> None:
+    """Check the number of parts before they are read.
+
+    Raises:
+        A2AInvalid: There are too many.
+    """
+    message = params.get("message") if isinstance(params, dict) else None
+    parts = message.get("parts") if isinstance(message, dict) else None
+    if isinstance(parts, list) and len(parts) > MOST_PARTS:
+        raise A2AInvalid(f"{len(parts)} parts; a message has at most {MOST_PARTS:,}")
 
 
 def read_parts(message: A2AMessage) -> MessageContent:

@@ -42,7 +42,7 @@ from ...protocol.codes import Refused
 from ...protocol.up import Cancel
 from .encoder import A2AStream, begin
 from .errors import not_found
-from .input import MessageContent, read_parts, start_of
+from .input import MessageContent, check_count, read_parts, start_of
 from .listing import list_tasks
 from .response import A2AAnswer, A2AResponse, AnswerForm, folded, with_files
 from .telling import tell
@@ -56,7 +56,7 @@ _TAKEN: Final = ("text/*", "text/plain", "application/json", "*/*")
 """Media types of which a client must accept one."""
 
 _NO_PUSH: Final = "push notifications are not sent; subscribe to the task"
-_NO_EXTENDED_CARD: Final = "there is no extended card; the card of the agent is all there is"
+_NO_EXTENDED_CARD: Final = "an extended card is not offered; the card of the agent has everything"
 
 
 @attrs.frozen(kw_only=True)
@@ -130,7 +130,7 @@ async def check_agent(gateway: Gateway, key: str) -> None:
     """
     if not gateway.a2a.offers(key) or not await gateway.api.knows_agent(key):
         raise Refused(
-            "unknown_agent", f"no agent has the key {key!r:.200} here; its card tells the address of an agent"
+            "unknown_agent", f"no agent that is offered here has the key {key!r:.200}; GET /v1/agents lists them"
         )
 
 
@@ -139,6 +139,7 @@ async def check_agent(gateway: Gateway, key: str) -> None:
 
 async def _send(call: A2ACall) -> Response | Streamed:
     """Take a message: start a run, or tell one something, and answer with it."""
+    check_count(call.params)
     params: SendParams = call.read(SendParams)
     _check_configuration(params.configuration)
     said = read_parts(params.message)

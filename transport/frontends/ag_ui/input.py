@@ -204,10 +204,23 @@ def plain_messages(messages: Sequence[SentMessage]) -> list[dict[str, Any]]:
     return [*{message.id: _plain(message) for message in messages if message.role != "activity"}.values()]
 
 
+_NAMES: Final[dict[type, tuple[str, ...]]] = {}
+"""Kind of a value -> the names of its fields; a client sends thousands of messages of few kinds."""
+
+
+def _names(kind: type) -> tuple[str, ...]:
+    names = _NAMES.get(kind)
+    if names is None:
+        names = _NAMES[kind] = tuple(field.name for field in attrs.fields(kind)) if attrs.has(kind) else ()
+    return names
+
+
 def _plain(value: Any) -> Any:
-    if attrs.has(type(value)):
-        shown = {field.name: _plain(getattr(value, field.name)) for field in attrs.fields(type(value))}
-        return {name: item for name, item in shown.items() if item is not None}
+    if isinstance(value, str):
+        return value
+    if names := _names(type(value)):
+        fields = ((name, getattr(value, name)) for name in names)
+        return {name: _plain(item) for name, item in fields if item is not None}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if isinstance(value, list):  # the parts of a content
