@@ -60,6 +60,7 @@ class _Artifact:
         weight: The bytes of data and files.
         cut: The text was longer.
         told: The log of the run has the artifact already.
+        done: The pieces that the log has as a whole message.
     """
 
     pieces: list[str] = attrs.field(factory=list)
@@ -69,6 +70,7 @@ class _Artifact:
     weight: int = 0
     cut: bool = False
     told: bool = False
+    done: int = 0
 
     @property
     def text(self) -> str:
@@ -84,6 +86,11 @@ class _Artifact:
         if text:
             self.pieces.append(text)
             self.size += len(text)
+
+    def finish(self) -> str:
+        """Return the text that is not yet in the log as a whole message, and note that the log has it."""
+        text, self.done = "".join(self.pieces[self.done :]), len(self.pieces)
+        return text
 
 
 @attrs.frozen(kw_only=True)
@@ -185,10 +192,10 @@ class RemoteTask:
     def complete(self) -> list[Heard]:
         """Return the newest artifact as a whole message, before people are asked."""
         newest = self._artifacts.get(self._newest)
-        if newest is None or not newest.size or len(self._artifacts) <= self.told:
+        if newest is None or len(self._artifacts) <= self.told or not (text := newest.finish()):
             return []
         self.told = len(self._artifacts)
-        return [MessageDone(text=newest.text)]
+        return [MessageDone(text=text)]
 
     def fault(self, rule: str, sample: str) -> Unparsed:
         """Count a fault of the other side."""
@@ -222,13 +229,16 @@ class RemoteTask:
                 return []
             entry = self._artifacts[artifact.artifact_id] = _Artifact(told=len(self._artifacts) < self.told)
         former, known_pieces = self._artifacts.get(self._newest), len(entry.pieces)
+        is_done = entry.done == known_pieces
         text_before = "" if append else entry.text
         self._put(entry, artifact, append=append)
         text = "".join(entry.pieces[known_pieces:]) if append else entry.text
+        if not append:
+            entry.done = len(entry.pieces) if is_done and text == text_before else 0
         news = list[Heard]()
         if entry is not former and (text != text_before or entry.data):
-            if former is not None and former.size and not former.told:
-                news.append(MessageDone(text=former.text))
+            if former is not None and not former.told and (whole := former.finish()):
+                news.append(MessageDone(text=whole))
             self._newest = artifact.artifact_id
         if not entry.told and text.startswith(text_before) and len(text) > len(text_before):
             news.append(SaidText(text=text[len(text_before) :]))

@@ -50,6 +50,18 @@ def snapshot(name: str, **texts: str) -> A2ATask:
 # --- the task --------------------------------------------------------------------------------------------------------
 
 
+def test_texts_that_grow_by_turns_are_in_the_log_once():
+    """Else a server that sends two artifacts by turns fills the log with the whole texts."""
+    task, parts = RemoteTask(), ["a" * 100_000, *"xyxyxyxy"]
+    news = [item for turn, text in enumerate(parts) for item in task.feed(said(text, "ab"[turn % 2], append=turn > 1))]
+    whole = [item.text for item in news if isinstance(item, MessageDone)]
+    assert whole == parts[:-1]
+    assert [item.text for item in news if isinstance(item, SaidText)] == parts
+    assert [item.text for item in task.complete() if isinstance(item, MessageDone)] == parts[-1:]
+    assert task.feed(moved("COMPLETED")) == []
+    assert task.result().text == "xxxx"
+
+
 @pytest.mark.parametrize(
     ("first", "second", "rule"),
     [
