@@ -52,7 +52,7 @@ SHOWN: Final = 200
 """Characters of a foreign text in a message."""
 POOL: Final = "the servers of A2A"
 """The name of the connections, which all agents of a program share."""
-_LARGE: Final = 256 * 1024
+LARGE: Final = 256 * 1024
 """Bytes that are read or written in a thread: more would stop the loop for more than 10 ms."""
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -270,7 +270,7 @@ class A2AConnection:
             **({} if body is None else {"content-type": "application/json"}),
             **self._own_headers(url),
         }
-        content = None if body is None else await at_length(measured(body, _LARGE), msgspec.json.encode, body)
+        content = None if body is None else await at_length(measured(body, LARGE), msgspec.json.encode, body)
         timeout = httpx.Timeout(None, connect=CONNECT, pool=None)
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(shared_client(POOL))
@@ -345,7 +345,7 @@ class A2AConnection:
 
 async def at_length(size: int, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
     """Return the result of a function that takes long if `size` bytes are large: in a thread then."""
-    if size > _LARGE:
+    if size > LARGE:
         return await trio.to_thread.run_sync(function, *arguments)
     return function(*arguments)
 
