@@ -6,7 +6,6 @@ serves until it is killed. PLACE is a database, or the URL of PostgreSQL. Effect
 """
 
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +52,8 @@ def agents() -> list[gr.Agent[Any]]:
 async def main(place: str, port: int, token: str) -> None:
     """Serve until killed."""
     store = PostgresStore(place, **LEASE) if "://" in place else place
-    async with gr.open_runtime(store, agents=agents()) as runtime, trio.open_nursery() as nursery:
-        await nursery.start(partial(serve, runtime, port=port, token=token))
+    async with gr.open_runtime(store, agents=agents()) as runtime:
+        await serve(runtime, port=port, token=token)
 
 
 if __name__ == "__main__":

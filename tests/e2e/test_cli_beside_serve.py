@@ -48,7 +48,6 @@ BESIDE = [
     ("serve", ["serve", "agents.py:support", *DB, "--port", "0"], 5, OPEN),
     ("acp", ["acp", "--agent", "nobody", *DB], 2, "nobody"),
     ("mcp", ["mcp", "agents.py:support", "--agent", "nobody", *DB], 2, "its agents are: streamer, support"),
-    ("acp", ["acp", "agents.py:support", "--agent", "nobody", *DB], 2, "it has streamer, support"),
     ("db", ["db", "show"], 2, "needs a shared store"),
 ]
 
