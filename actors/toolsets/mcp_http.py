@@ -18,6 +18,7 @@ import msgspec
 import trio
 from typing_extensions import override
 
+from ..models.http import no_cookies
 from .mcp_messages import NOT_SENT, SESSION_GONE, ServerConnection
 from .mcp_sdk import httpx2, streamable_http_client, types
 from .mcp_stdio import LINE_LIMIT
@@ -115,5 +116,5 @@ async def connect_address(url: str, headers: Mapping[str, str]) -> AsyncIterator
     transport = LimitedTransport(httpx2.AsyncHTTPTransport(verify=tls))
     timeout = httpx2.Timeout(CONNECT, read=None)  # a server may think for long; the actor bounds its silence
     own = {**headers, "accept-encoding": "identity"}
-    async with httpx2.AsyncClient(headers=own, timeout=timeout, transport=transport) as client:
+    async with httpx2.AsyncClient(headers=own, timeout=timeout, transport=transport, cookies=no_cookies()) as client:
         yield ServerConnection(streams=streamable_http_client(url, http_client=client, max_sse_event_size=LINE_LIMIT))

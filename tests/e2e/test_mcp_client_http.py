@@ -191,6 +191,19 @@ async def test_another_host_gets_no_header_of_ours_by_a_redirect():
     assert headers == []
 
 
+async def test_no_cookie_of_a_server_is_kept():
+    """A server could fill the memory with them, a few with each answer."""
+    cookies: list[str | None] = []
+
+    def give(request: BaseHTTPRequestHandler) -> None:
+        cookies.append(request.headers["cookie"])
+        plain(200, b"{", content_type="application/json", set_cookie=f"c{len(cookies)}=x; Path=/")(request)
+
+    await refused(give)
+    assert len(cookies) > 1
+    assert set(cookies) == {None}
+
+
 @pytest.mark.rule("MC-9")
 async def test_a_server_that_nobody_serves_is_not_available():
     life = await run_with(at(f"http://127.0.0.1:{free_port()}/mcp"), "done")
