@@ -20,6 +20,7 @@ import msgspec
 import trio
 
 from ..contract.plain import JSONObject, JSONValue
+from ..contract.secrets.secret_readers import hides
 from ..contract.sizes import measured
 from ..environment import EnvironmentValue, text_of_variable
 from ..models.codecs.masking import KeyMask
@@ -51,7 +52,7 @@ SHOWN: Final = 200
 """Characters of a foreign text in a message."""
 POOL: Final = "the servers of A2A"
 """The name of the connections, which all agents of a program share."""
-_LARGE: Final = 256 * 1024
+LARGE: Final = 256 * 1024
 """Bytes that are read or written in a thread: more would stop the loop for more than 10 ms."""
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -269,7 +270,7 @@ class A2AConnection:
             **({} if body is None else {"content-type": "application/json"}),
             **self._own_headers(url),
         }
-        content = None if body is None else await at_length(measured(body, _LARGE), msgspec.json.encode, body)
+        content = None if body is None else await at_length(measured(body, LARGE), msgspec.json.encode, body)
         timeout = httpx.Timeout(None, connect=CONNECT, pool=None)
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(shared_client(POOL))
@@ -299,7 +300,8 @@ class A2AConnection:
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def _mask(self) -> KeyMask:
-        return KeyMask(part for value in self._headers.values() for part in secret_parts(text_of_variable(value)))
+        texts = {name: text_of_variable(value) for name, value in self._headers.items()}
+        return KeyMask(part for name, text in texts.items() for part in secret_parts(name, text))
 
     async def _decoded(self, body: bytes) -> JSONValue:
         """Return a body as JSON data without the values of our headers; None if the body is not JSON."""
@@ -343,14 +345,15 @@ class A2AConnection:
 
 async def at_length(size: int, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
     """Return the result of a function that takes long if `size` bytes are large: in a thread then."""
-    if size > _LARGE:
+    if size > LARGE:
         return await trio.to_thread.run_sync(function, *arguments)
     return function(*arguments)
 
 
-def secret_parts(value: str) -> tuple[str, ...]:
-    """Return what must not be shown of the value of a header: the whole, and its words, as in "Bearer x"."""
-    return (value, *(word for word in value.split() if word.lower() not in ("bearer", "basic")))
+def secret_parts(name: str, value: str) -> tuple[str, ...]:
+    """Return what must not be shown of a header: the value, and its words if the name is telling, as in "Bearer x"."""
+    words = value.split() if hides(name) else ()
+    return (value, *(word for word in words if word.lower() not in ("bearer", "basic")))
 
 
 def _events(parser: EventParser, piece: bytes) -> Iterator[ServerSentEvent]:

@@ -17,6 +17,7 @@ import trio
 
 from ...supervision.nursery import open_collapsing_nursery
 from ..contract.plain import JSONObject
+from ..contract.sizes import measured
 from ..errors import ToolError
 from .a2a_codec import (
     CANCEL_TASK,
@@ -29,8 +30,8 @@ from .a2a_codec import (
     A2AFault,
     Operation,
 )
-from .a2a_http import A2AConnection, Away, Unusable
-from .a2a_task import FAULTS_LIMIT, Heard, RemoteTask
+from .a2a_http import LARGE, A2AConnection, Away, Unusable, at_length
+from .a2a_task import ARTIFACTS_LIMIT, FAULTS_LIMIT, PART_WEIGHT, Heard, RemoteTask
 from .a2a_values import (
     A2AInvalid,
     A2AMessage,
@@ -192,8 +193,8 @@ class RemoteTalk:
         page = await self._answer(LIST_TASKS, params, TaskPage)
         if isinstance(page, A2AFault):
             return False  # the agent does not list its tasks
-        for task in page.tasks:
-            if any(message.message_id == message_id for message in task.history):
+        for task in page.tasks[:NEWEST]:
+            if any(message.message_id == message_id for message in task.history[-NEWEST:]):
                 await self._look_at(task)
                 return True
         return False
@@ -213,7 +214,8 @@ class RemoteTalk:
             Away: the answer is not one of the protocol, or does not come.
         """
         try:
-            return read(kind, await self._connection.call(operation, written(params)))
+            data = await self._connection.call(operation, written(params))
+            return await at_length(measured(data, LARGE), read, kind, data)
         except A2AInvalid as error:
             fault = A2AFault(None, f"its answer is invalid: {error}")
         except A2AFault as error:
@@ -223,7 +225,8 @@ class RemoteTalk:
 
     async def _look_at(self, task: A2ATask) -> None:
         self._heard_at = self._gone_since = trio.current_time()
-        for item in self._task.look(task):
+        parts = sum(len(artifact.parts) for artifact in task.artifacts[:ARTIFACTS_LIMIT])
+        for item in await at_length(parts * PART_WEIGHT, self._task.look, task):
             await self.report(item)
         await self._know()
 
@@ -294,13 +297,15 @@ class RemoteTalk:
     async def _take(self, data: JSONObject) -> None:
         """Take an item of a stream, or the answer to a message."""
         self._heard_at, self._lost = trio.current_time(), 0
-        try:
-            news = self._task.feed(read_item(data))
-        except A2AInvalid as error:
-            news = [self._task.fault("invalid_item", str(error))]
-        for item in news:
+        for item in await at_length(measured(data, LARGE), self._fed, data):
             await self.report(item)
         await self._know()
+
+    def _fed(self, data: JSONObject) -> list[Heard]:
+        try:
+            return self._task.feed(read_item(data))
+        except A2AInvalid as error:
+            return [self._task.fault("invalid_item", str(error))]
 
     async def _know(self) -> None:
         if self._task.task_id and not self._is_known:

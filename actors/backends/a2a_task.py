@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 import attrs
 import msgspec
+from msgspec.structs import replace
 
 from ..contract.codec import shortened
 from ..contract.ids import content_digest
@@ -37,6 +38,9 @@ ARTIFACTS_LIMIT: Final = 1_000
 """Most artifacts of a task."""
 FILES_LIMIT: Final = 12 * 1024 * 1024
 """Most bytes of all files, in base64, and data of a task: somewhat more than the 8 MiB that one result may hold."""
+PARTS_LIMIT: Final = 1_000
+"""Most parts of a message, which each look at the task reads again; what follows is left out. An artifact may have a
+part for each word."""
 PART_WEIGHT: Final = 1_024
 """Bytes for which a part counts beside its content."""
 FAULTS_LIMIT: Final = 20
@@ -60,6 +64,7 @@ class _Artifact:
         weight: The bytes of data and files.
         cut: The text was longer.
         told: The log of the run has the artifact already.
+        done: The pieces that the log has as a whole message.
     """
 
     pieces: list[str] = attrs.field(factory=list)
@@ -69,6 +74,7 @@ class _Artifact:
     weight: int = 0
     cut: bool = False
     told: bool = False
+    done: int = 0
 
     @property
     def text(self) -> str:
@@ -84,6 +90,11 @@ class _Artifact:
         if text:
             self.pieces.append(text)
             self.size += len(text)
+
+    def finish(self) -> str:
+        """Return the text that is not yet in the log as a whole message, and note that the log has it."""
+        text, self.done = "".join(self.pieces[self.done :]), len(self.pieces)
+        return text
 
 
 @attrs.frozen(kw_only=True)
@@ -156,15 +167,15 @@ class RemoteTask:
             return [self.fault(fault, repr(item)[:200])]
         match item:
             case A2AMessage():
-                self.reply = item
+                self.reply = _limited(item)
                 return []
             case A2ATask():
                 self._name(item.id)
-                self.status = item.status
+                self._stand(item.status)
                 return self._take_all(item)
             case StatusUpdate():
                 self._name(item.task_id)
-                self.status = item.status
+                self._stand(item.status)
                 return []
             case ArtifactUpdate():
                 self._name(item.task_id)
@@ -175,7 +186,7 @@ class RemoteTask:
         if self.task_id and task.id != self.task_id:
             return [self.fault("another_task", f"asked was {self.task_id:.80}, the answer is {task.id:.80}")]
         self._name(task.id)
-        self.status = task.status
+        self._stand(task.status)
         return self._take_all(task) if task.status.state.at_rest else []
 
     def answer(self, question: str) -> None:
@@ -185,10 +196,10 @@ class RemoteTask:
     def complete(self) -> list[Heard]:
         """Return the newest artifact as a whole message, before people are asked."""
         newest = self._artifacts.get(self._newest)
-        if newest is None or not newest.size or len(self._artifacts) <= self.told:
+        if newest is None or len(self._artifacts) <= self.told or not (text := newest.finish()):
             return []
         self.told = len(self._artifacts)
-        return [MessageDone(text=newest.text)]
+        return [MessageDone(text=text)]
 
     def fault(self, rule: str, sample: str) -> Unparsed:
         """Count a fault of the other side."""
@@ -197,6 +208,10 @@ class RemoteTask:
 
     def _name(self, task_id: str) -> None:
         self.task_id = self.task_id or task_id
+
+    def _stand(self, status: A2AStatus) -> None:
+        message = None if status.message is None else _limited(status.message)
+        self.status = replace(status, message=message)
 
     def _misplaced(self, item: A2AItem) -> str:
         """Return why an item cannot stand here; "" if it can."""
@@ -212,7 +227,8 @@ class RemoteTask:
         return ""
 
     def _take_all(self, task: A2ATask) -> list[Heard]:
-        return [item for artifact in task.artifacts for item in self._take(artifact, append=False)]
+        artifacts = task.artifacts[: ARTIFACTS_LIMIT + 1]  # one more: the result says that there are more
+        return [item for artifact in artifacts for item in self._take(artifact, append=False)]
 
     def _take(self, artifact: A2AArtifact, *, append: bool) -> list[Heard]:
         entry = self._artifacts.get(artifact.artifact_id)
@@ -222,13 +238,16 @@ class RemoteTask:
                 return []
             entry = self._artifacts[artifact.artifact_id] = _Artifact(told=len(self._artifacts) < self.told)
         former, known_pieces = self._artifacts.get(self._newest), len(entry.pieces)
+        is_done = entry.done == known_pieces
         text_before = "" if append else entry.text
         self._put(entry, artifact, append=append)
         text = "".join(entry.pieces[known_pieces:]) if append else entry.text
+        if not append:
+            entry.done = len(entry.pieces) if is_done and text == text_before else 0
         news = list[Heard]()
         if entry is not former and (text != text_before or entry.data):
-            if former is not None and former.size and not former.told:
-                news.append(MessageDone(text=former.text))
+            if former is not None and not former.told and (whole := former.finish()):
+                news.append(MessageDone(text=whole))
             self._newest = artifact.artifact_id
         if not entry.told and text.startswith(text_before) and len(text) > len(text_before):
             news.append(SaidText(text=text[len(text_before) :]))
@@ -314,3 +333,8 @@ class RemoteTask:
             return str(self.tickets[0]["ticketId"])
         message = None if self.status is None else self.status.message
         return content_digest([None if message is None else message.message_id, self.words])
+
+
+def _limited(message: A2AMessage) -> A2AMessage:
+    """Return a message with its first parts."""
+    return replace(message, parts=message.parts[:PARTS_LIMIT]) if len(message.parts) > PARTS_LIMIT else message

@@ -20,6 +20,7 @@ from contextlib import (
     suppress,
 )
 from functools import cache
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -89,6 +90,11 @@ def _tls() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
+def no_cookies() -> CookieJar:
+    """Return a jar that takes no cookie: a server could fill it, and read in it what other users of a client got."""
+    return CookieJar(DefaultCookiePolicy(allowed_domains=()))
+
+
 @asynccontextmanager
 async def shared_client(base_url: str) -> AsyncIterator[httpx.AsyncClient]:
     """Open the client for a base URL, or use the one that is open in this trio program."""
@@ -100,7 +106,8 @@ async def shared_client(base_url: str) -> AsyncIterator[httpx.AsyncClient]:
     entry = table.get(base_url)
     if entry is None:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=KEEP, keepalive_expiry=30.0)
-        entry = table[base_url] = _Shared(httpx.AsyncClient(limits=limits, follow_redirects=False, verify=_tls()))
+        client = httpx.AsyncClient(limits=limits, follow_redirects=False, verify=_tls(), cookies=no_cookies())
+        entry = table[base_url] = _Shared(client)
     entry.users += 1
     try:
         yield entry.client

@@ -6,6 +6,7 @@ client here turns both into errors of the one request. The SDK follows a redirec
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
@@ -17,12 +18,15 @@ import msgspec
 import trio
 from typing_extensions import override
 
+from ..models.http import no_cookies
 from .mcp_messages import NOT_SENT, SESSION_GONE, ServerConnection
 from .mcp_sdk import httpx2, streamable_http_client, types
 from .mcp_stdio import LINE_LIMIT
 
 CONNECT: Final = 10.0
 """Seconds to connect, and to write."""
+GOODBYE: Final = 2.0
+"""Seconds for a server to take note of the end of a session."""
 _SESSION: Final = "mcp-session-id"
 
 
@@ -34,6 +38,13 @@ class LimitedTransport(httpx2.AsyncBaseTransport):
 
     @override
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        with trio.move_on_after(GOODBYE if request.method == "DELETE" else math.inf):
+            return await self._answer(request)
+        return _failed(
+            request, HTTPStatus.GATEWAY_TIMEOUT, types.REQUEST_TIMEOUT, "no answer to the end of the session"
+        )
+
+    async def _answer(self, request: httpx2.Request) -> httpx2.Response:
         try:
             response = await self._inner.handle_async_request(request)
             return await _read(request, response)
@@ -105,5 +116,5 @@ async def connect_address(url: str, headers: Mapping[str, str]) -> AsyncIterator
     transport = LimitedTransport(httpx2.AsyncHTTPTransport(verify=tls))
     timeout = httpx2.Timeout(CONNECT, read=None)  # a server may think for long; the actor bounds its silence
     own = {**headers, "accept-encoding": "identity"}
-    async with httpx2.AsyncClient(headers=own, timeout=timeout, transport=transport) as client:
+    async with httpx2.AsyncClient(headers=own, timeout=timeout, transport=transport, cookies=no_cookies()) as client:
         yield ServerConnection(streams=streamable_http_client(url, http_client=client, max_sse_event_size=LINE_LIMIT))

@@ -239,13 +239,50 @@ async def test_a_sealed_text_gives_no_right_to_a_run_that_the_principal_may_not_
             taken = McpClient(address, token=OTHER)
             state = seal("mcp state", [run_id, {key: [key, "f"]}], OTHER)
             yes = {key: {"action": "accept", "content": {"decision": "approve"}}}
-            result = await taken.call("pay", requestState=state, inputResponses=yes)
-            assert result["isError"] is True
+            for tool in ("pay", "echo"):
+                error = await taken.ask("tools/call", name=tool, requestState=state, inputResponses=yes)
+                assert error["message"] == f"requestState is not one of the tool {tool}"
             question = {"id": seal("mcp question", [run_id, key, "f"], OTHER)}
             assert (await other.answer(question, "accept", decision="approve")).status == 202
             (ticket,) = (await (await runtime.get(run_id)).wait()).tickets
             assert ticket.ticket_id == key
     assert effects.paid == []
+
+
+async def test_a_text_that_the_client_itself_has_sealed_in_another_form_is_refused(watched):
+    run_id = (await watched.runtime.runs()).runs[0].info.run_id
+    own = {"mcp-session-id": watched.client.session}
+    for data in (5, [1], ["2025-11-25", {}, "x"], ["1999-01-01", True, "x"], ["2025-11-25", True, ["x"]]):
+        wrong = {"mcp-session-id": seal("mcp session", data, TOKEN)}
+        await watched.refuses(request(**CALL), wrong, 404, -32600, "is not a session of this token")
+    for data in (5, [1], [[run_id], {}], [run_id, 7], [run_id, {"t": 1}], [run_id, {"t": ["t"]}]):
+        body = modern(**CALL, requestState=seal("mcp state", data, TOKEN), inputResponses={"t": {"action": "accept"}})
+        await watched.refuses(body, head(), 400, -32602, "is not one that was made for this client")
+    for data in (5, [run_id, "t"], [run_id, "t", 1], [[run_id], "t", "f"]):
+        body = {"jsonrpc": "2.0", "id": seal("mcp question", data, TOKEN), "result": {"action": "accept"}}
+        await watched.refuses(body, own, 400, -32602, "is not one that was made for this client")
+    for event in (5, [1], *([run_id, 1, after, None, "call", False] for after in (-1, "x", 1.5, 2**62))):
+        last = {"last-event-id": seal("mcp event", event, TOKEN)}
+        reply = await http(watched.address, "GET", "/v1/mcp", headers=own | last)
+        assert (reply.status, reply.json()["error"]["code"]) == (400, -32602)
+
+
+@pytest.mark.rule("MS-11")
+async def test_without_the_scope_to_follow_a_sealed_text_shows_only_the_principals_own_runs():
+    """A principal can seal texts with its own token, about a run of anybody."""
+    eve = Principal(name="eve", token=OTHER, scopes={"start"})
+    async with gr.open_runtime(agents=Effects().agents()) as runtime:
+        async with gateway(runtime, token=TOKEN, principals=[eve]) as address:
+            run_id = (await McpClient(address).call("echo", {"input": "of ada"}))["_meta"]["greenroom/run"]
+            own_id = (await McpClient(address, token=OTHER).call("echo", {"input": "of eve"}))["_meta"]["greenroom/run"]
+            client, older = McpClient(address, token=OTHER), await begun(address, HANDSHAKE[0], token=OTHER)
+            for name, text in ((run_id, None), (own_id, "you said of eve")):
+                async with older.resuming(seal("mcp event", [name, 1, 0, None, "call", False], OTHER)) as stream:
+                    resumed = await stream.result()
+                repeated = await client.call("echo", requestState=seal("mcp state", [name, {}], OTHER))
+                for answer in (resumed, repeated):
+                    shown = [part["text"] for part in answer.get("content", ())] if not answer.get("isError") else []
+                    assert shown == ([] if text is None else [text])
 
 
 async def test_what_the_gateway_refuses_before_a_message_is_read(watched):

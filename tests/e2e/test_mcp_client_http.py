@@ -99,6 +99,7 @@ async def test_an_unsafe_call_is_cut_once_with_its_server_and_later_ones_are_not
             run = await runtime.start(agent, "go")
             await until(lambda: "slow" in executed(log))
             process.send_signal(signal.SIGKILL)
+            await until(lambda: process.poll() is not None)  # a connection that is still open would take the next call
             (ticket,) = (await run.wait()).tickets
             assert (ticket.reason, executed(log)) == ("outcome_unknown", ["slow"])
             await run.decide(ticket.approve(result="it took effect"))
@@ -114,12 +115,16 @@ async def test_an_unsafe_call_is_cut_once_with_its_server_and_later_ones_are_not
 
 @contextmanager
 def serving(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
-    """A server on loopback that answers each POST with a function."""
+    """A server on loopback that answers each POST with a function, and the end of a session not at all."""
+    silent = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.message = json.loads(self.rfile.read(int(self.headers["content-length"])))
             answer(self)
+
+        def do_DELETE(self) -> None:
+            silent.wait(20)
 
         def log_message(self, *_: object) -> None:
             pass
@@ -130,6 +135,7 @@ def serving(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
         try:
             yield f"http://127.0.0.1:{server.server_port}/mcp"
         finally:
+            silent.set()
             server.shutdown()
             thread.join()
 
@@ -183,6 +189,19 @@ async def test_another_host_gets_no_header_of_ours_by_a_redirect():
         text = await refused(plain(307, location=elsewhere), headers={"Authorization": f"Bearer {CANARY}"})
     assert f"Redirect to {elsewhere} not followed" in text
     assert headers == []
+
+
+async def test_no_cookie_of_a_server_is_kept():
+    """A server could fill the memory with them, a few with each answer."""
+    cookies: list[str | None] = []
+
+    def give(request: BaseHTTPRequestHandler) -> None:
+        cookies.append(request.headers["cookie"])
+        plain(200, b"{", content_type="application/json", set_cookie=f"c{len(cookies)}=x; Path=/")(request)
+
+    await refused(give)
+    assert len(cookies) > 1
+    assert set(cookies) == {None}
 
 
 @pytest.mark.rule("MC-9")

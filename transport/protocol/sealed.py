@@ -21,7 +21,6 @@ LONGEST: Final = 65_536
 """Most characters of a sealed text that is opened; a client could send a longer one, the gateway makes none."""
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
 
 
 class Unsealed(Exception):
@@ -40,16 +39,18 @@ def seal(purpose: str, data: object, token: str) -> str:
     return base64.urlsafe_b64encode(_mark(purpose, body, token) + body).rstrip(b"=").decode()
 
 
-def opened(purpose: str, text: object, token: str) -> Any:
+def opened(purpose: str, text: object, token: str, form: Any) -> Any:
     """Return the data of a sealed text. The cost is linear in its length, at most `LONGEST`.
 
     Args:
         purpose: The purpose for which the text was sealed.
         text: What the client has sent.
         token: The bearer token of the client.
+        form: The type of the data, as msgspec takes it.
 
     Raises:
-        Unsealed: `seal` does not return this text for this purpose and token.
+        Unsealed: `seal` does not return this text for this purpose and token, or the data have another form: the owner
+            of the token can seal what it likes.
     """
     if not isinstance(text, str) or len(text) > LONGEST:
         raise Unsealed("the text is not a sealed one")
@@ -62,7 +63,10 @@ def opened(purpose: str, text: object, token: str) -> Any:
     canonical = base64.urlsafe_b64encode(data).rstrip(b"=").decode() == text
     if not canonical or not hmac.compare_digest(mark, _mark(purpose, body, token)):
         raise Unsealed("the text is forged, or was sealed for another purpose or with another token")
-    return _decode(body)
+    try:
+        return msgspec.json.decode(body, type=form)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:  # a misfit is a DecodeError, too
+        raise Unsealed("the data of the text have another form") from error
 
 
 def _mark(purpose: str, body: bytes, token: str) -> bytes:

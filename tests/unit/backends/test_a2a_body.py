@@ -1,6 +1,7 @@
 """One call whose work another server does: each road from the memo to the result, and each fault of the connection."""
 
 import logging
+import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -10,6 +11,8 @@ import trio
 
 import greenroom as gr
 from greenroom.actors.backends.a2a_codec import TICKET_TYPE
+from greenroom.actors.backends.a2a_task import RemoteTask
+from greenroom.actors.backends.a2a_values import A2ATask
 from greenroom.actors.errors import ToolError
 
 from ...support.a2a_peer import URL, Fault, Peer, PeerTask, play, served
@@ -623,3 +626,26 @@ async def test_an_item_that_is_too_long_for_a_stream_comes_with_the_task_at_its_
     assert (text, archive.part.size) == ("Here.", 3 * 2_200_000)
     assert peer.executed == [KEY]
     assert rules(caller) == ["invalid_answer"]
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_an_item_of_many_parts_is_read_beside_the_loop(nursery, autojump_clock, monkeypatch, streams):
+    async def work(task: PeerTask, message: Any) -> None:
+        task.say(*["word "] * 30_000)
+        task.move("COMPLETED")
+
+    readers = list[tuple[int, int]]()
+    put = RemoteTask._take_all
+
+    def seen(self: RemoteTask, task: A2ATask) -> Any:
+        readers.append((threading.get_ident(), sum(len(artifact.parts) for artifact in task.artifacts)))
+        return put(self, task)
+
+    monkeypatch.setattr(RemoteTask, "_take_all", seen)
+    peer = Peer(nursery, streams=streams)
+    peer._work = work
+    with served(peer):
+        assert await Caller(peer).work() == "word " * 30_000
+    large = [reader for reader, size in readers if size == 30_000]
+    assert large
+    assert threading.get_ident() not in large

@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+from functools import partial
 from typing import Any
 
 import pytest
@@ -136,6 +137,12 @@ async def test_a_variable_that_is_not_set_fails_the_run_before_its_first_step(au
     assert (outcome.code, "FAR_KEY" in outcome.message) == ("runtime_unavailable", True)
 
 
+def test_the_words_of_a_header_are_secrets_only_under_a_telling_name():
+    headers = {"Authorization": f"Bearer {CANARY}", "X-Client": "the greenroom shop"}
+    tool = gr.backends.A2A(URL, headers=headers).tool()
+    assert set(tool.secrets) == {f"Bearer {CANARY}", CANARY, "the greenroom shop"}
+
+
 async def test_no_event_row_or_log_shows_the_value_of_a_header(autojump_clock, nursery, caplog):
     """A server that puts our own header into everything it says."""
 
@@ -198,3 +205,22 @@ async def test_prepare_names_the_agent_that_was_found(autojump_clock, nursery):
                 (started,) = [event.payload async for event in events if event.type == "run.started"]
     facts = started["detail"]["a2a"]
     assert (facts["agent"], facts["version"], facts["binding"]) == ("far", "7", "HTTP+JSON")
+
+
+async def test_no_cookie_of_a_server_is_kept_or_sent_with_the_headers_of_another_agent(nursery):
+    sent: list[bytes] = []
+
+    async def serve(stream: trio.SocketStream) -> None:
+        async with stream:
+            sent.append(await stream.receive_some(65_536))
+            await stream.send_all(b"HTTP/1.1 404 No\r\nset-cookie: session=of-ada; Path=/\r\ncontent-length: 0\r\n\r\n")
+
+    (listener,) = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
+    url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}"
+    agents = [connection(url, headers={"authorization": f"Bearer {name}"}) for name in ("ada", "eve")]
+    async with agents[0].open(), agents[1].open():
+        for agent in agents:
+            with pytest.raises(Unusable):
+                await agent.target()
+    assert len(sent) == 2
+    assert b"cookie" not in sent[1].lower()

@@ -11,7 +11,7 @@ import greenroom as gr
 from greenroom.actors.backends.a2a_codec import TICKET_TYPE
 from greenroom.actors.backends.a2a_forms import attachments_of, input_question, prompt_message
 from greenroom.actors.backends.a2a_memo import Memo, answer_id, context_of
-from greenroom.actors.backends.a2a_task import ARTIFACTS_LIMIT, RESULT_LIMIT, RemoteTask
+from greenroom.actors.backends.a2a_task import ARTIFACTS_LIMIT, PARTS_LIMIT, RESULT_LIMIT, RemoteTask
 from greenroom.actors.backends.a2a_values import (
     A2AArtifact,
     A2AMessage,
@@ -48,6 +48,30 @@ def snapshot(name: str, **texts: str) -> A2ATask:
 
 
 # --- the task --------------------------------------------------------------------------------------------------------
+
+
+def test_texts_that_grow_by_turns_are_in_the_log_once():
+    """Else a server that sends two artifacts by turns fills the log with the whole texts."""
+    task, parts = RemoteTask(), ["a" * 100_000, *"xyxyxyxy"]
+    news = [item for turn, text in enumerate(parts) for item in task.feed(said(text, "ab"[turn % 2], append=turn > 1))]
+    whole = [item.text for item in news if isinstance(item, MessageDone)]
+    assert whole == parts[:-1]
+    assert [item.text for item in news if isinstance(item, SaidText)] == parts
+    assert [item.text for item in task.complete() if isinstance(item, MessageDone)] == parts[-1:]
+    assert task.feed(moved("COMPLETED")) == []
+    assert task.result().text == "xxxx"
+
+
+def test_the_first_parts_of_a_message_count_and_all_of_an_artifact():
+    parts = (A2APart(text="x"),) * (PARTS_LIMIT + 5)
+    task = RemoteTask()
+    task.feed(moved("INPUT_REQUIRED", *parts))
+    assert task.words == "\n".join("x" * PARTS_LIMIT)
+    task.feed(ArtifactUpdate(task_id="t", artifact=A2AArtifact(artifact_id="a", parts=parts)))
+    assert task.result().text == "x" * len(parts)
+    answered = RemoteTask()
+    answered.feed(A2AMessage(message_id="m", role=Role.AGENT, parts=parts))
+    assert answered.result().text == "x" * PARTS_LIMIT
 
 
 @pytest.mark.parametrize(

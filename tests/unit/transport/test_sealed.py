@@ -23,7 +23,7 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 @given(data=DATA, purpose=st.text(max_size=20), token=st.text(min_size=16, max_size=60))
 def test_what_was_sealed_opens(data, purpose, token):
     assume(all(not 0xD800 <= ord(letter) < 0xE000 for letter in purpose))
-    assert opened(purpose, seal(purpose, data, token), token) == data
+    assert opened(purpose, seal(purpose, data, token), token, Any) == data
 
 
 @given(data=DATA, at=st.integers(0, 10_000), letter=st.sampled_from([*LETTERS, "", "=", "+", "/", " ", "\n", "é"]))
@@ -33,13 +33,13 @@ def test_no_text_with_another_letter_opens(data, at, letter):
     for forged in (text[:at] + letter + text[at + 1 :], text[:at] + letter + text[at:], text[: at + 1] + text[at:]):
         if forged != text:
             with pytest.raises(Unsealed):
-                opened("p", forged, TOKEN)
+                opened("p", forged, TOKEN, Any)
 
 
 @given(text=st.text(max_size=60))
 def test_no_text_of_a_stranger_opens(text):
     with pytest.raises(Unsealed):
-        opened("p", text, TOKEN)
+        opened("p", text, TOKEN, Any)
 
 
 @given(data=DATA)
@@ -47,7 +47,7 @@ def test_a_text_opens_for_its_purpose_and_its_token_only(data):
     text = seal("p", data, TOKEN)
     for purpose, token in (("q", TOKEN), ("p", TOKEN + "x"), ("", TOKEN)):
         with pytest.raises(Unsealed):
-            opened(purpose, text, token)
+            opened(purpose, text, token, Any)
 
 
 def test_the_bytes_of_one_mark_have_one_text():
@@ -59,15 +59,22 @@ def test_the_bytes_of_one_mark_have_one_text():
     assert same
     for other in [*same, text + "=" * (-len(text) % 4 or 4), text + "\n"]:
         with pytest.raises(Unsealed):
-            opened("p", other, TOKEN)
+            opened("p", other, TOKEN, Any)
 
 
 @pytest.mark.parametrize("text", [None, 7, b"x", ["x"], "", "A" * (LONGEST + 1), "A" * LONGEST, "\ud800"])
 def test_what_is_not_a_sealed_text_does_not_open(text):
     with pytest.raises(Unsealed):
-        opened("p", text, TOKEN)
+        opened("p", text, TOKEN, Any)
 
 
 def test_the_token_is_not_in_the_text():
     text = seal("p", {"a": 1}, TOKEN)
     assert TOKEN.encode() not in base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+@pytest.mark.parametrize("data", [None, 5, {}, ["a"], ["a", "1"], ["a", 1, 2], [["a"], 1]])
+def test_data_of_another_form_do_not_open(data):
+    """The owner of a token can seal what it likes."""
+    with pytest.raises(Unsealed):
+        opened("p", seal("p", data, TOKEN), TOKEN, tuple[str, int])

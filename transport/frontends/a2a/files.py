@@ -20,6 +20,8 @@ FILE_TYPE: Final = "application/vnd.greenroom.file+json"
 """The media type of a data part with the facts of an image or a file."""
 MOST_BYTES: Final = 262_144
 """Most bytes of images and files that one answer, or one item of a stream, has."""
+MOST_FILES: Final = 100
+"""Most images and files with bytes in it."""
 _DIGEST: Final = 64
 
 
@@ -55,15 +57,19 @@ def named_part(facts: JSONObject) -> A2APart:
 
 
 def keys_of(artifacts: Iterable[A2AArtifact]) -> list[FileKey]:
-    """Return what to read for artifacts, as far as it is small enough."""
-    keys, room = list[FileKey](), MOST_BYTES
-    for artifact in artifacts:
-        for part in artifact.parts:
-            key, size = _key(part)
-            if key is not None and size <= room and key not in keys:
-                room -= size
-                keys.append(key)
-    return keys
+    """Return what to read for artifacts, as far as it is small enough.
+
+    The facts may be those that a foreign tool has put into its result, so their number counts, too.
+    """
+    keys, room = dict[FileKey, None](), MOST_BYTES
+    for part in (part for artifact in artifacts for part in artifact.parts):
+        key, size = _key(part)
+        if key is not None and 0 <= size <= room and key not in keys:
+            room -= size
+            keys[key] = None
+            if len(keys) == MOST_FILES:
+                break
+    return list(keys)
 
 
 def filled(artifact: A2AArtifact, bytes_of: Mapping[FileKey, bytes]) -> A2AArtifact:

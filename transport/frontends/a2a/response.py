@@ -21,7 +21,7 @@ from ...gateway.run_response import RunResponse
 from ...protocol.codes import Refused
 from .encoder import A2AStream, finish, step
 from .errors import fault_of
-from .files import FileKey, filled, keys_of
+from .files import MOST_BYTES, FileKey, filled, keys_of
 from .view import RunTask, fold
 
 if TYPE_CHECKING:
@@ -194,7 +194,12 @@ async def with_files(gateway: Gateway, run_id: str, item: A2AItem) -> A2AItem:
     keys = keys_of(artifacts)
     if not keys:
         return item
-    bytes_of = {key: body for key in keys if (body := await _bytes(gateway, run_id, key)) is not None}
+    bytes_of, room = dict[FileKey, bytes](), MOST_BYTES
+    for key in keys:
+        body = await _bytes(gateway, run_id, key)
+        if body is not None and len(body) <= room:  # the size in a part may be what a foreign tool says
+            room -= len(body)
+            bytes_of[key] = body
     if isinstance(item, A2ATask):
         return replace(item, artifacts=tuple(filled(artifact, bytes_of) for artifact in item.artifacts))
     return replace(item, artifact=filled(item.artifact, bytes_of))

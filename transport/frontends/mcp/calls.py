@@ -14,9 +14,10 @@ from ...gateway.access import Principal
 from ...gateway.http import Streamed
 from .commands import decide, run_of, start
 from .messages import INVALID_PARAMS, RUN, McpFault, McpRequest, check_params, read_id
+from .reading import may_read
 from .results import failed, unfinished
 from .sessions import McpCaller, opened_by
-from .stream import EVENT, STATE, CallStream, McpCall
+from .stream import EVENT, STATE, CallStream, EventId, McpCall, RequestState
 from .tasks import task_of
 from .tools import LONGEST_WAIT, RUN_RESULT, McpTool, agent_tools
 
@@ -71,7 +72,7 @@ def resumed(gateway: Gateway, who: Principal, caller: McpCaller, last: str) -> S
     Raises:
         McpFault: The id was not made for this client.
     """
-    run_id, request_id, after, token, kind, structured = opened_by(who, EVENT, last, "Last-Event-ID")
+    run_id, request_id, after, token, kind, structured = opened_by(who, EVENT, last, "Last-Event-ID", EventId)
     call = McpCall(
         request_id=request_id,
         run_id=run_id,
@@ -119,12 +120,12 @@ def _run_id(who: Principal, caller: McpCaller, call: McpRequest) -> str:
 
 async def _answers(gateway: Gateway, who: Principal, tool: McpTool, params: JSONObject) -> tuple[str, dict[str, str]]:
     """Post the answers of a repeated call; return its run, and why answers decided nothing, by ticket."""
-    run_id, asked = opened_by(who, STATE, params["requestState"], "requestState")
+    run_id, asked = opened_by(who, STATE, params["requestState"], "requestState", RequestState)
     answers = params.get("inputResponses", {})
     if not isinstance(answers, dict):
         raise McpFault(INVALID_PARAMS, f"inputResponses={answers!r:.100} is not an object")
     info = await gateway.runtime.reader.info(run_id)
-    if info is None or info.agent != tool.key:
+    if info is None or info.agent != tool.key or not may_read(who, info):
         raise McpFault(INVALID_PARAMS, f"requestState is not one of the tool {tool.name}")
     dismissed: dict[str, str] = {}
     for key, (ticket_id, fingerprint) in asked.items():

@@ -14,7 +14,7 @@ from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.outcomes import Completed, Waiting
 from greenroom.actors.contract.plain import JSONObject
-from greenroom.actors.contract.rows import RunRecord
+from greenroom.actors.contract.rows import RunInfo, RunRecord
 from greenroom.actors.contract.secrets.redaction import Redactor
 from greenroom.actors.contract.stepwise import Steps
 from greenroom.actors.run.view import outcome_steps, shown_artifact, ticket_steps
@@ -45,6 +45,11 @@ def askable(who: Principal, capabilities: McpCapabilities, ticket: Ticket) -> bo
     """Return True if the client can show a form, and its principal may decide the ticket."""
     reviews = not ticket.reviewers or who.name in ticket.reviewers
     return capabilities.forms and reviews and who.may("decide")
+
+
+def may_read(who: Principal, info: RunInfo) -> bool:
+    """Return True if a principal may read the result of a run: its own, or one that it may follow and see."""
+    return info.by == who.name or (who.may("follow") and who.sees(info))
 
 
 async def newest_at(gateway: Gateway, record: RunRecord) -> datetime:

@@ -48,7 +48,7 @@ from .messages import (
     response,
 )
 from .sessions import McpCaller, modern_session, new_session, opened_by, read_session
-from .stream import QUESTION
+from .stream import QUESTION, Question
 from .tasks import tasks_cancel, tasks_get, tasks_update
 from .tools import tools_page
 
@@ -96,7 +96,7 @@ async def resume_mcp(gateway: Gateway, request: Request) -> Response | Streamed:
 async def _reply(gateway: Gateway, request: Request, reply: McpAnswer) -> None:
     """Post the answer to a question as a decision."""
     caller = read_session(request)
-    run_id, ticket_id, fingerprint = opened_by(request.who, QUESTION, reply.id, "id")
+    run_id, ticket_id, fingerprint = opened_by(request.who, QUESTION, reply.id, "id", Question)
     answer = {"action": "cancel"} if reply.result is None else reply.result
     lists = caller.capabilities.lists
     why_not = await decide(gateway, request.who, run_id, (ticket_id, fingerprint), answer, lists=lists)

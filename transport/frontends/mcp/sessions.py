@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import attrs
 
@@ -25,6 +25,7 @@ from .messages import (
 
 SESSION: Final = "mcp session"
 """Purpose of session ids: (version, forms, a random part)."""
+_Session = tuple[Literal["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"], bool, str]
 
 
 @attrs.frozen(kw_only=True)
@@ -85,7 +86,7 @@ def read_session(request: Request) -> McpCaller:
         text = f"the request has no Mcp-Session-Id; begin with initialize, or send the headers of {MODERN}"
         raise McpFault(INVALID_REQUEST, text, status=400)
     try:
-        version, forms, name = opened(SESSION, sealed, request.who.token)
+        version, forms, name = opened(SESSION, sealed, request.who.token, _Session)
     except Unsealed as unsealed:
         text = f"Mcp-Session-Id {sealed!r:.60} is not a session of this token; begin again with initialize"
         raise McpFault(INVALID_REQUEST, text, status=404) from unsealed
@@ -98,14 +99,14 @@ def read_session(request: Request) -> McpCaller:
     )
 
 
-def opened_by(who: Principal, purpose: str, text: object, name: str) -> Any:
-    """Return the data of a sealed text that a client has sent back as `name`.
+def opened_by(who: Principal, purpose: str, text: object, name: str, form: Any) -> Any:
+    """Return the data, of this form, of a sealed text that a client has sent back as `name`.
 
     Raises:
         McpFault: The text was not sealed for this client.
     """
     try:
-        return opened(purpose, text, who.token)
+        return opened(purpose, text, who.token, form)
     except Unsealed as unsealed:
         fault = f"{name} {text!r:.60} is not one that was made for this client"
         raise McpFault(INVALID_PARAMS, fault, status=400) from unsealed

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 import attrs
 import msgspec
@@ -38,7 +38,7 @@ from . import encoder as mcp
 from .commands import cancel
 from .forms import form
 from .messages import HANDSHAKE, INTERNAL, MODERN, REFUSED, RUN, McpCapabilities, McpFault, RequestId
-from .reading import askable, ended_result, open_tickets, time_of
+from .reading import askable, ended_result, may_read, open_tickets, time_of
 from .results import failed, waiting
 
 if TYPE_CHECKING:
@@ -58,6 +58,11 @@ BEAT: Final = 15.0
 _encode = msgspec.json.Encoder().encode
 
 Kind = Literal["call", "task", "result"]
+_Sequence = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+EventId = tuple[str, RequestId, _Sequence, RequestId | None, Kind, bool]
+Question = tuple[str, str, str]
+RequestState = tuple[str, dict[str, tuple[str, str]]]
+"""The data of the sealed texts."""
 
 
 @attrs.frozen(kw_only=True)
@@ -167,14 +172,14 @@ class CallStream:
         return chunk
 
     async def _check_visible(self) -> None:
-        """Check that the run is the client's own, or one that the client may see: a sealed text gives no right.
+        """Check that the client may read the run: a sealed text gives no right, for its token's owner can make one.
 
         Raises:
-            UnknownRun: The run is another one's, or was pruned.
+            UnknownRun: The client may not, or the run was pruned.
         """
         if not self._visible:
             info = await retry_until_available(self._gateway.runtime.reader.info, self._call.run_id)
-            if info is None or not (info.by == self._who.name or self._who.sees(info)):
+            if info is None or not may_read(self._who, info):
                 raise gr.UnknownRun(self._call.run_id)
             self._visible = True
 

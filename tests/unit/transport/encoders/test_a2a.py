@@ -17,11 +17,11 @@ from google.protobuf.json_format import ParseDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.actors.backends.a2a_values import written_item
+from greenroom.actors.backends.a2a_values import A2AArtifact, written_item
 from greenroom.actors.contract.envelope import Event
 from greenroom.actors.contract.spec import MODES
 from greenroom.actors.engine import inputs as inp
-from greenroom.transport.frontends.a2a import encoder, ids
+from greenroom.transport.frontends.a2a import encoder, files, ids
 from greenroom.transport.frontends.a2a.view import Growing, RunTask, fold
 
 from ....support.a2a_rules import AT_REST, Broken, Client, check, plain, text_of
@@ -329,3 +329,15 @@ def test_the_run_of_a_message_has_its_id(message_id):
 @pytest.mark.parametrize("session", [None, "s1", "m.:ZZ", "m.a:FF", "th"])
 def test_another_session_is_not_the_id_of_a_message(session):
     assert ids.message_of("ada", "support", "run_1", session) is None
+
+
+def test_few_of_many_named_files_are_read_for_one_answer():
+    """A foreign tool can name any number of them in its result, of any size."""
+    named = [
+        {"type": "file", "media_type": "text/csv", "sha256": f"{i:064}", "size": size}
+        for size in (0, -1)
+        for i in range(3_000)
+    ]
+    artifact = A2AArtifact(artifact_id="a", parts=files.parts_in(named))
+    keys = files.keys_of([artifact])
+    assert [int(key.sha256) for key in keys] == list(range(files.MOST_FILES))
