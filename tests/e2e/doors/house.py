@@ -103,6 +103,10 @@ class House:
         """The snapshot of a run, at any gateway."""
         return until(lambda: self._found(f"/v1/runs/{run}"))
 
+    def is_open(self, run: str, ticket: str) -> bool:
+        """Whether a ticket has no decision yet."""
+        return any(one["ticketId"] == ticket for one in self.view(run)["tickets"])
+
     def log(self, run: str, gateway: Gateway) -> list[dict[str, Any]]:
         """All events of a run."""
         found = until(lambda: self._found(f"/v1/runs/{run}/events?limit=1000", gateway))

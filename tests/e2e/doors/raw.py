@@ -3,6 +3,7 @@
 import http.client
 import json
 import subprocess
+import time
 from contextlib import ExitStack
 from typing import Any
 
@@ -42,7 +43,9 @@ class EventDoor(Door):
 
     def next(self) -> dict[str, Any] | None:
         """The next event; None behind the terminal one."""
+        end = time.monotonic() + 2 * PATIENCE
         while self._read == len(self.events):
+            assert time.monotonic() < end, self
             if self.events and self.events[-1]["type"] in TERMINAL:
                 return None
             self.more()
