@@ -67,10 +67,10 @@ class _Client:
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> http.client.HTTPResponse:
         """Send a request, and return the response once its head is there."""
-        fixed = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
-        fixed["Accept"] = "application/json, text/event-stream"
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        self._connection.request(method, path, None if body is None else json.dumps(body), fixed | named)
+        usual = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+        usual["Accept"] = "application/json, text/event-stream"
+        own = {name.replace("_", "-"): value for name, value in headers.items()}
+        self._connection.request(method, path, None if body is None else json.dumps(body), usual | own)
         return self._connection.getresponse()
 
     def mcp(self, method: str, *, path: str = "/v1/mcp", **params: Any) -> bytes:
@@ -91,12 +91,12 @@ class _Client:
 
 def _times(action: Callable[[], object], count: int) -> list[float]:
     """Return the milliseconds of each of so many actions, one after the other."""
-    found = []
+    times = []
     for _ in range(count):
         began = time.perf_counter()
         action()
-        found.append((time.perf_counter() - began) * 1e3)
-    return found
+        times.append((time.perf_counter() - began) * 1e3)
+    return times
 
 
 # --- calls -----------------------------------------------------------------------------------------------------------
@@ -104,13 +104,13 @@ def _times(action: Callable[[], object], count: int) -> list[float]:
 
 async def _bare(quick: bool) -> Values:
     """The run itself, in memory."""
-    (quiet, *_), found = agents(), []
+    (quiet, *_), times = agents(), []
     async with gr.open_runtime(agents=[quiet], drain=0) as runtime:
         for _ in range(10 if quick else 300):
             began = time.perf_counter()
             await (await runtime.start(quiet, "hi")).result()
-            found.append((time.perf_counter() - began) * 1e3)
-    return {"bare": median(found)}
+            times.append((time.perf_counter() - began) * 1e3)
+    return {"bare": median(times)}
 
 
 def _called(key: str, path: str, *words: str) -> Callable[[bool], Values]:
@@ -140,14 +140,14 @@ def _connected(port: int) -> _Client:
 
 def _across(quick: bool) -> Values:
     """A question of an A2A stream is answered over MCP: from the answer to the state that the stream shows next."""
-    found = []
+    times = []
     with _server("benchmarks.interop.server") as (port, _):
         decider = _Client(port)
         for number in range(3 if quick else 100):
             reader = _Client(port)
             message = {"messageId": f"m{number}", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
-            asked = reader.ask("POST", "/v1/a2a/asking/message:stream", {"message": message}, A2A_Version="1.0")
-            run = json.loads(_data(asked)[0])["task"]["id"]
+            question = reader.ask("POST", "/v1/a2a/asking/message:stream", {"message": message}, A2A_Version="1.0")
+            run = json.loads(_data(question)[0])["task"]["id"]
             stream = reader.ask("GET", f"/v1/runs/{run}/events?after=0", Accept="text/event-stream")
             _until(stream, b"run.waiting")
             (ticket,) = json.loads(decider.mcp("tasks/get", taskId=run))["result"]["inputRequests"]
@@ -155,12 +155,12 @@ def _across(quick: bool) -> Values:
             began = time.perf_counter()
             decider.mcp("tasks/update", taskId=run, inputResponses=answer)
             _until(stream, b"run.approval.resolved")
-            found.append((time.perf_counter() - began) * 1e3)
+            times.append((time.perf_counter() - began) * 1e3)
             _until(stream, b"run.completed")
             stream.read()
             reader.close()
         decider.close()
-    return {"across": median(found)}
+    return {"across": median(times)}
 
 
 def _data(response: http.client.HTTPResponse) -> list[bytes]:
@@ -180,9 +180,9 @@ def _offering(key: str, count: int) -> Callable[[bool], Values]:
     async def case(quick: bool) -> Values:
         """Steps of a run whose toolset has so many tools."""
         steps = 5 if quick else 60
-        offered = [_echo(number) for number in range(count)]
-        toolset = FakeToolset("many", offered)
-        model = QuietModel(steps=steps, tool=offered[0].name, arguments={"word": "x"})
+        tools = [_echo(number) for number in range(count)]
+        toolset = FakeToolset("many", tools)
+        model = QuietModel(steps=steps, tool=tools[0].name, arguments={"word": "x"})
         agent = gr.Agent("a", model=model, toolsets=[toolset], stop=[gr.stop.MaxRounds(None)])
         async with gr.open_runtime(agents=[agent], drain=0) as runtime:
             await (await runtime.start(agent, "hi")).result()
@@ -250,11 +250,11 @@ ENCODERS: dict[str, tuple[Callable[[], Any], Callable[[Any, Event], Any]]] = {
 
 async def _encoded(quick: bool) -> Values:
     events = await _events()
-    found = {}
+    figures = {}
     for name, (begin, step) in ENCODERS.items():
         times = _times(lambda begin=begin, step=step: _stepped(begin, step, events), 3 if quick else 30)  # type: ignore[misc]
-        found[f"encode_{name}"] = median(times) * 1e3 / len(events)
-    return found
+        figures[f"encode_{name}"] = median(times) * 1e3 / len(events)
+    return figures
 
 
 # --- waiting ---------------------------------------------------------------------------------------------------------
@@ -285,9 +285,9 @@ def _mcp_waits(stack: ExitStack, port: int, number: int) -> None:
     client = _Client(port)
     stack.callback(client.close)
     params = {"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": {"name": "b"}}
-    begun = client.ask("POST", "/v1/mcp", {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
-    session = begun.headers["mcp-session-id"]
-    begun.read()
+    greeting = client.ask("POST", "/v1/mcp", {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
+    session = greeting.headers["mcp-session-id"]
+    greeting.read()
     params = {"name": "asking", "arguments": {"input": f"hi {number}"}}
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     _until(client.ask("POST", "/v1/mcp", message, Mcp_Session_Id=session), b"elicitation/create")
@@ -297,8 +297,8 @@ def _a2a_waits(stack: ExitStack, port: int, number: int) -> None:
     client = _Client(port)
     stack.callback(client.close)
     message = {"messageId": f"m{number}", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
-    asked = client.ask("POST", "/v1/a2a/slow/message:stream", {"message": message}, A2A_Version="1.0")
-    _until(asked, b'"task"')
+    stream = client.ask("POST", "/v1/a2a/slow/message:stream", {"message": message}, A2A_Version="1.0")
+    _until(stream, b'"task"')
 
 
 def _sse_waits(stack: ExitStack, port: int, number: int) -> None:

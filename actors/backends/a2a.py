@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from ..contract.preparation import Preparation
-from ..environment import EnvironmentValue
+from ..environment import EnvironmentValue, text_of_variable
 from ..errors import AgentDefinitionError, PreparationError, UsageError
 from ..models.codecs.settings import is_header
 from ..tools.context import ToolContext
@@ -95,9 +95,9 @@ class A2A(Backend):
     def _secret_values(self) -> set[str]:
         """Return the values that no event shows; of a variable that is not set there is none."""
         values = set[str]()
-        for value in self.headers.values():
+        for name, value in self.headers.items():
             try:
-                values.update(secret_parts(value.read() if isinstance(value, EnvironmentValue) else value))
+                values.update(secret_parts(name, text_of_variable(value)))
             except UsageError:
                 continue
         return values

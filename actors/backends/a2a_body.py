@@ -137,19 +137,19 @@ class RemoteCall:
         is_answer = bool(message.task_id)
         await self._keep(sent=message.message_id, asked="")
         self._task.answer(self._memo.question)
-        lost: Away | None = None
+        interruption: Away | None = None
         try:
             await self._talk.send(message)
         except Away as error:
-            lost = error
+            interruption = error
         except A2AFault as fault:
             if not (is_answer and fault.error is UNSUPPORTED_OPERATION):
                 raise ToolError(f"it refused the message: {fault.message}", run_code="runtime_failed") from None
             self._notes.append("The answer was refused, because the other side had gone on meanwhile.")
-        if lost is not None:
-            if not lost.reached and not is_answer:
+        if interruption is not None:
+            if not interruption.reached and not is_answer:
                 await self._keep(sent="")
-            raise lost
+            raise interruption
 
     async def _find(self) -> bool:
         return await self._talk.find(self._context, self._memo.sent)

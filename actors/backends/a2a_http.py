@@ -20,6 +20,7 @@ import msgspec
 import trio
 
 from ..contract.plain import JSONObject, JSONValue
+from ..contract.secrets.secret_readers import hides
 from ..contract.sizes import measured
 from ..environment import EnvironmentValue, text_of_variable
 from ..models.codecs.masking import KeyMask
@@ -299,7 +300,8 @@ class A2AConnection:
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def _mask(self) -> KeyMask:
-        return KeyMask(part for value in self._headers.values() for part in secret_parts(text_of_variable(value)))
+        texts = {name: text_of_variable(value) for name, value in self._headers.items()}
+        return KeyMask(part for name, text in texts.items() for part in secret_parts(name, text))
 
     async def _decoded(self, body: bytes) -> JSONValue:
         """Return a body as JSON data without the values of our headers; None if the body is not JSON."""
@@ -348,9 +350,10 @@ async def at_length(size: int, function: Callable[[*Ts], T], *arguments: *Ts) ->
     return function(*arguments)
 
 
-def secret_parts(value: str) -> tuple[str, ...]:
-    """Return what must not be shown of the value of a header: the whole, and its words, as in "Bearer x"."""
-    return (value, *(word for word in value.split() if word.lower() not in ("bearer", "basic")))
+def secret_parts(name: str, value: str) -> tuple[str, ...]:
+    """Return what must not be shown of a header: the value, and its words if the name is telling, as in "Bearer x"."""
+    words = value.split() if hides(name) else ()
+    return (value, *(word for word in words if word.lower() not in ("bearer", "basic")))
 
 
 def _events(parser: EventParser, piece: bytes) -> Iterator[ServerSentEvent]:

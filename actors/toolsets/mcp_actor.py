@@ -15,9 +15,9 @@ import logging
 import math
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import trio
 
@@ -75,8 +75,8 @@ _ANSWER: Final[TypeAdapter[types.CallToolResult | types.InputRequiredResult]] = 
 _running: ContextVar[CallTool | None] = ContextVar("the call for which a request is sent", default=None)
 
 
-Connect: TypeAlias = Callable[[], Any]
-"""() -> an async context manager of a `ServerConnection`."""
+Connect: TypeAlias = Callable[[], AbstractAsyncContextManager[ServerConnection]]
+"""Opens a connection."""
 
 
 class ServerActor:

@@ -6,6 +6,7 @@ client here turns both into errors of the one request. The SDK follows a redirec
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
@@ -24,6 +25,8 @@ from .mcp_stdio import LINE_LIMIT
 
 CONNECT: Final = 10.0
 """Seconds to connect, and to write."""
+GOODBYE: Final = 2.0
+"""Seconds for a server to take note of the end of a session."""
 _SESSION: Final = "mcp-session-id"
 
 
@@ -35,6 +38,13 @@ class LimitedTransport(httpx2.AsyncBaseTransport):
 
     @override
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        with trio.move_on_after(GOODBYE if request.method == "DELETE" else math.inf):
+            return await self._answer(request)
+        return _failed(
+            request, HTTPStatus.GATEWAY_TIMEOUT, types.REQUEST_TIMEOUT, "no answer to the end of the session"
+        )
+
+    async def _answer(self, request: httpx2.Request) -> httpx2.Response:
         try:
             response = await self._inner.handle_async_request(request)
             return await _read(request, response)

@@ -55,7 +55,7 @@ class LimitedStream:
         return self
 
     async def __aexit__(self, *error: object) -> Any:
-        return await self._inner.__aexit__(*error)
+        return await self._inner.__aexit__(*error)  # noqa: ASYNC102 - the stream decides how it ends
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from ..contract.secrets.current import REDACTOR
 from ..errors import UsageError
 
 try:
-    import anyio as anyio  # noqa: PLC0414 - exported to the modules beside
+    import anyio as anyio  # noqa: ASYNC106, PLC0414 - exported to the modules beside
     import httpx2 as httpx2  # noqa: PLC0414 - as above
     from mcp import Client as Client  # noqa: PLC0414 - as above
     from mcp import MCPError as MCPError  # noqa: PLC0414 - as above

@@ -99,7 +99,7 @@ async def test_a_stream_is_the_task_and_then_what_changes(binding):
 
 
 @pytest.mark.rule("AS-6")
-async def test_an_answer_is_there_at_once_if_the_client_does_not_wait(binding):
+async def test_a_client_that_does_not_wait_is_answered_with_the_task_as_it_stands(binding):
     helper = clerk(delay(3600), "done")
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
         a2a = A2A(address, binding)
@@ -246,6 +246,23 @@ async def test_the_question_of_a_child_run_is_asked_and_answered_here(binding):
         assert state(task) == "INPUT_REQUIRED"
         done = await a2a.send(says("m3", decides(ticket), taskId=asked["id"]))
     assert (state(done), texts(done)) == ("COMPLETED", ["done"])
+
+
+async def test_a_question_in_the_middle_of_the_work_is_asked_and_answered_here(binding):
+    @gr.tool
+    async def paint(ctx: gr.ToolContext) -> str:
+        decision = await ctx.ask(gr.Suspend(message="which colour?", response_schema={"type": "string"}))
+        return f"painted {decision.result}"
+
+    helper = agent(call("paint", id="c1"), "done", tools=[paint])
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
+        a2a = A2A(address, binding)
+        client = await a2a.stream(says("m1", "paint"))
+        assert [ticket["message"] for ticket in client.tickets()] == ["which colour?"]
+        done = await a2a.stream(says("m2", "red", taskId=client.task["id"]))
+        assert state(done.task) == "COMPLETED"
+        view = await (await runtime.get(client.task["id"])).view()
+    assert [message.content for message in view.messages if message.role == "tool"] == ["painted red"]
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------------

@@ -181,6 +181,35 @@ async def play_mcp(play):
     assert (await play("POST", "/v1/mcp", body=note, headers=session)).status == 202
 
 
+async def play_a2a(play):
+    """A run by both bindings, asked about and cancelled, and the operations that are not offered."""
+    at, version = "/v1/a2a/clerk", {"a2a-version": "1.0"}
+
+    async def ask(method, path, body=None):
+        return await play(method, f"{at}{path}", body=body, headers=version)
+
+    def said(name):
+        return {"messageId": name, "role": "ROLE_USER", "parts": [{"text": "hi"}]}
+
+    for card in ("/.well-known/agent-card.json", f"{at}/.well-known/agent-card.json"):
+        assert (await play("GET", card)).status == 200
+    task = (await ask("POST", "/message:send", {"message": said("m1")})).json()["task"]
+    assert (await ask("POST", "/message:stream", {"message": said("m2")})).status == 200
+    rpc = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": task["id"]}}
+    assert (await ask("POST", "/rpc", rpc)).json()["result"]["id"] == task["id"]
+    assert (await ask("GET", "/tasks")).json()["tasks"]
+    own = f"/tasks/{task['id']}"
+    assert (await ask("GET", own)).json()["id"] == task["id"]
+    for method in ("GET", "POST"):
+        assert (await ask(method, f"{own}:subscribe")).status == 200
+    assert (await ask("POST", f"{own}:cancel")).status == 200
+    assert (await ask("GET", "/tasks/nothing")).status == 404
+    assert (await ask("GET", "/extendedAgentCard")).status == 400
+    configs = f"{own}/pushNotificationConfigs"
+    for method, path in (("POST", configs), ("GET", configs), ("GET", f"{configs}/x"), ("DELETE", f"{configs}/x")):
+        assert (await ask(method, path)).status == 400
+
+
 async def play_refusals(play):
     """Every kind of refusal that a request alone can cause."""
     for target, status in [
@@ -208,7 +237,7 @@ async def test_every_route_answers_as_the_document_says(tmp_path):
     """Method, status, media type and body, and nothing in a body that is not documented."""
     eve = Principal(name="eve", token=OTHER, scopes={"decide"})
     async with gr.open_runtime(tmp_path / "runs.db", agents=agents()) as runtime:
-        async with gateway(runtime, token=TOKEN, principals=[eve]) as address:
+        async with gateway(runtime, token=TOKEN, principals=[eve], a2a_default="clerk") as address:
             play = Player(address)
             for target in ("/healthz", "/readyz", "/metrics", "/v1/agents", "/v1/schemas"):
                 assert (await play("GET", target)).status == 200
@@ -229,6 +258,7 @@ async def test_every_route_answers_as_the_document_says(tmp_path):
             await play_rules(play, runtime)
             await play_front_ends(play, runtime)
             await play_mcp(play)
+            await play_a2a(play)
             await play_refusals(play)
             documented = {
                 (method.upper(), path, status)

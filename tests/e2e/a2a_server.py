@@ -1,4 +1,4 @@
-"""A gateway with agents for the official A2A clients, in a process of its own that can be killed.
+"""A gateway with agents for the official A2A clients, in a separate process that can be killed.
 
     python a2a_server.py PLACE PORT TOKEN FOLDER
 
@@ -6,7 +6,6 @@ serves until it is killed. PLACE is a database, or the URL of PostgreSQL. Effect
 """
 
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +52,8 @@ def agents() -> list[gr.Agent[Any]]:
 async def main(place: str, port: int, token: str) -> None:
     """Serve until killed."""
     store = PostgresStore(place, **LEASE) if "://" in place else place
-    async with gr.open_runtime(store, agents=agents()) as runtime, trio.open_nursery() as nursery:
-        await nursery.start(partial(serve, runtime, port=port, token=token))
+    async with gr.open_runtime(store, agents=agents()) as runtime:
+        await serve(runtime, port=port, token=token)
 
 
 if __name__ == "__main__":

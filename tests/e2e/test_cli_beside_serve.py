@@ -46,6 +46,7 @@ BESIDE = [
     ("demo", ["demo", ".", "--no-approve", *DB], 5, OPEN),
     ("work", ["work", "hi", "--with", "demo", "--workspace", "work", "--no-approve", *DB], 5, OPEN),
     ("serve", ["serve", "agents.py:support", *DB, "--port", "0"], 5, OPEN),
+    ("acp", ["acp", "--agent", "nobody", *DB], 2, "nobody"),
     ("mcp", ["mcp", "agents.py:support", "--agent", "nobody", *DB], 2, "its agents are: streamer, support"),
     ("db", ["db", "show"], 2, "needs a shared store"),
 ]

@@ -15,6 +15,7 @@ from tests.support.gateway import gateway, http, welcomed
 import greenroom as gr
 from greenroom.testing import FunctionModel, call
 from greenroom.transport import Principal
+from greenroom.transport.frontends.mcp.messages import META, MODERN, TASKS
 from greenroom.transport.protocol.up import UP
 from greenroom.transport.server.routes import ROUTES
 
@@ -79,12 +80,15 @@ class House:
             async with welcomed(self.address, token=TOKENS[name]) as talk:
                 reply = await talk.ask(ask.type, **ask.fields)
                 return reply.get("code") or "ok", json.dumps(reply)
-        headers = {"accept": "application/json", "a2a-version": "1.0"}
+        headers = {"accept": "application/json", "a2a-version": "1.0", **ask.headers}
         reply = await http(self.address, ask.method, ask.path, token=TOKENS[name], body=ask.body, headers=headers)
         text = reply.body.decode()
         code = re.search(r'"code":"(\w+)"', text.replace("\\", ""))
         refused = (
-            reply.status >= 400 or '"type":"RUN_ERROR"' in text or '"greenroom.refused"' in text or '"error":{' in text
+            reply.status >= 400
+            or '"type":"RUN_ERROR"' in text
+            or '"greenroom.refused"' in text
+            or ('"jsonrpc":"2.0"' in text and '"error":{' in text)
         )
         return (code[1] if code else str(reply.status)) if refused else "ok", text
 
@@ -101,6 +105,7 @@ class Ask:
     method: str
     path: str
     body: object = None
+    headers: dict[str, str] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -145,10 +150,19 @@ def a2a(path, text="repeat it all", data=None, **place):
     return Ask("POST", f"/v1/a2a/echo/{path}", {"message": message})
 
 
+def mcp(method, subject, **params):
+    able = {"elicitation": {}, "extensions": {TASKS: {}}}
+    meta = {f"{META}protocolVersion": MODERN, f"{META}clientCapabilities": able}
+    headers = {"mcp-protocol-version": MODERN, "mcp-method": method, "mcp-name": subject}
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+    return Ask("POST", "/v1/mcp", body, headers)
+
+
 def a2a_rpc(method, **params):
     return Ask("POST", "/v1/a2a/echo/rpc", {"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
 
 
+ACCEPT = {"action": "accept", "content": {"decision": "approve"}}
 A2A_YES = {"ticketId": "bob-open.t1", "action": "approve"}
 RESUMED = [{"interruptId": "bob-open.t1", "status": "resolved", "payload": {"approved": True}}]
 A2A = "/v1/a2a/{agent}"
@@ -172,6 +186,8 @@ COPY = "unknown_run not_allowed ok not_allowed unknown_run ok unauthenticated"
 ANSWER = "unprocessable ok ok ok unprocessable ok unauthenticated"
 RESUME = "unknown_target ok ok ok unknown_target ok unauthenticated"
 NEVER = "400 400 400 400 400 400 unauthenticated"
+START_ONLY = "ok ok ok not_allowed ok ok unauthenticated"
+TASK = "200 ok ok ok 200 ok unauthenticated"
 STOP = "run_done ok ok not_allowed unknown_run ok unauthenticated"
 
 # route -> requests, each with what ann, bob, carol, the reviewer, eve, root and a stranger are answered
@@ -240,6 +256,13 @@ ROADS = {
     f"GET {PUSH}": [(Ask("GET", "/v1/a2a/echo/tasks/bob-open/pushNotificationConfigs"), NEVER)],
     f"GET {PUSH}/{{config}}": [(Ask("GET", "/v1/a2a/echo/tasks/bob-open/pushNotificationConfigs/x"), NEVER)],
     f"DELETE {PUSH}/{{config}}": [(Ask("DELETE", "/v1/a2a/echo/tasks/bob-open/pushNotificationConfigs/x"), NEVER)],
+    "POST /v1/mcp": [
+        (mcp("tools/call", "run_result", name="run_result", arguments={"run": "bob-open"}), START_ONLY),
+        (mcp("tasks/get", "bob-open", taskId="bob-open"), TASK),
+        (mcp("tasks/update", "bob-open", taskId="bob-open", inputResponses={"bob-open.t1": ACCEPT}), TASK),
+        (mcp("tasks/cancel", "bob-open", taskId="bob-open"), TASK.replace("ok ok ok", "ok ok not_allowed")),
+    ],
+    "GET /v1/mcp": [(Ask("GET", "/v1/mcp", headers={"last-event-id": "x"}), NEVER)],
     f"POST {CHAT}": [(chat("done", user("repeat it all")), JOIN), (chat("open", APPROVED), ANSWER)],
     f"GET {CHAT}/{{chat}}/stream": [(Ask("GET", f"{CHAT}/open/stream"), TOKEN)],
     f"POST {CHAT}/{{chat}}/cancel": [(Ask("POST", f"{CHAT}/open/cancel"), STOP)],

@@ -63,10 +63,10 @@ class Caller(ExitStack):
         super().__init__()
         self.service, self.name, self.effects = service, name, len(service.effects)
         self.target = service.target if road == "http" else service.bridge
-        if road == "http" and name == "client 2.x":
-            self.target["patience"] = 15_000  # milliseconds: it does not notice that a stream was cut
-        modern = road == "http" and name in MODERN
-        self.meta = {"greenroom/run": f"run_{uuid.uuid4().hex[:16]}"} if modern else None
+        self.meta = None
+        if road == "http" and name in MODERN:
+            self.meta = {"greenroom/run": f"run_{uuid.uuid4().hex[:16]}"}
+            self.target["patience"] = 10_000  # milliseconds: these clients may not notice that a stream was cut
         self.driven = self.enter_context(client(name, self.target))
 
     def plays(self, scene: Scene, number: int, rng: random.Random) -> None:
@@ -103,7 +103,7 @@ class Caller(ExitStack):
             if kind == "asked":
                 self.driven.answers(self._answer(value))
                 continue
-            closed = kind == "gone" or "Connection closed" in value
+            closed = kind == "gone" or (self.name.startswith("python") and ("losed" in value or "imed out" in value))
             assert self.meta is not None or (closed and self.name == "python legacy"), value
             if closed:
                 self.driven = self.enter_context(client(self.name, self.target))

@@ -99,6 +99,7 @@ async def test_an_unsafe_call_is_cut_once_with_its_server_and_later_ones_are_not
             run = await runtime.start(agent, "go")
             await until(lambda: "slow" in executed(log))
             process.send_signal(signal.SIGKILL)
+            await until(lambda: process.poll() is not None)  # a connection that is still open would take the next call
             (ticket,) = (await run.wait()).tickets
             assert (ticket.reason, executed(log)) == ("outcome_unknown", ["slow"])
             await run.decide(ticket.approve(result="it took effect"))
@@ -114,12 +115,16 @@ async def test_an_unsafe_call_is_cut_once_with_its_server_and_later_ones_are_not
 
 @contextmanager
 def serving(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
-    """A server on loopback that answers each POST with a function."""
+    """A server on loopback that answers each POST with a function, and the end of a session not at all."""
+    silent = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.message = json.loads(self.rfile.read(int(self.headers["content-length"])))
             answer(self)
+
+        def do_DELETE(self) -> None:
+            silent.wait(20)
 
         def log_message(self, *_: object) -> None:
             pass
@@ -130,6 +135,7 @@ def serving(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
         try:
             yield f"http://127.0.0.1:{server.server_port}/mcp"
         finally:
+            silent.set()
             server.shutdown()
             thread.join()
 

@@ -198,7 +198,8 @@ class Nasty:
             answers = {key: self.request(request, send) for key, request in requests.items()}
             while name == "asks_again" and answers["who"].get("action") == "accept":
                 answers = {"who": self.request(requests["who"], send)}
-        self.executed(name)
+        if all(answer.get("action") in ("accept", "decline") for answer in answers.values()):
+            self.executed(name)
         return text(json.dumps(answers, sort_keys=True))
 
     def request(self, request: JSON, send: Send) -> JSON:

@@ -222,7 +222,7 @@ class Poster:
         await self._write(compact(message))
 
     async def _answer(self, post: Post, fault: str) -> None:
-        """Answer a request with an error of the bridge; what needs no answer is dropped."""
+        """Answer with an error of the bridge; a notification and an answer are dropped."""
         post.done = True
-        if post.line.id is not None:
+        if post.line.id is not None or not post.line.is_message:
             await self._write(failure(post.line.id, fault, INTERNAL))

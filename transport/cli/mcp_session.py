@@ -40,7 +40,7 @@ class ClientLine:
 
     Attributes:
         body: The JSON to post.
-        is_message: The line is a JSON object.
+        is_message: The line is a request, a notification or an answer; anything else is answered with an error.
         id: The id of a request; None: no answer is due.
         method: The method; "" for an answer, or for a line that is not a message.
         headers: What the modern era says in headers.
@@ -81,6 +81,7 @@ def read_line(line: bytes, run_id: str) -> ClientLine:
         line = compact(message)
     return ClientLine(
         body=line,
+        is_message=_is_message(message),
         id=request_id if method and _is_id(request_id) else None,
         method=method,
         headers=tuple(_modern_headers(method, params, meta)) if isinstance(meta, dict) and modern else (),
@@ -89,6 +90,12 @@ def read_line(line: bytes, run_id: str) -> ClientLine:
         arguments=arguments if isinstance(arguments := params.get("arguments"), dict) else {},
         cancels=cancels if _is_id(cancels) else None,
     )
+
+
+def _is_message(message: Mapping[str, Any]) -> bool:
+    if isinstance(message.get("method"), str):
+        return "id" not in message or _is_id(message["id"])
+    return "result" in message or "error" in message
 
 
 def _starts_run(method: str, params: Mapping[str, Any]) -> bool:

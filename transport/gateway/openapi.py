@@ -16,6 +16,7 @@ from ..protocol.up import MAX_ID, UP
 from .bodies import BODIES
 from .components import BEARER, TEMPLATE, any_event, apart, event_components, info, payload_components
 from .http import EVENT_STREAM, JSON, Route
+from .http import refusal as plain_refusal
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 PARAMS: Final[Mapping[str, Schema]] = {
@@ -94,7 +95,7 @@ def openapi(routes: Sequence[Route[Any]]) -> Schema:
         "paths": paths,
         "components": {
             "schemas": _schemas(routes),
-            "responses": {"Refused": _refused()},
+            "responses": {"Refused": _refused(), "RefusedByProtocol": _refused_by_protocol()},
             "securitySchemes": {"bearer": BEARER},
         },
     }
@@ -141,7 +142,8 @@ def _responses(route: Route[object]) -> Schema:
         if content is not None:
             names = (content,) if isinstance(content, str) else content
             codes[str(status)]["content"] = {kind: media for name in names for kind, media in _content(name).items()}
-    refusal = {"$ref": "#/components/responses/Refused"}
+    kind = "Refused" if route.refusal is plain_refusal else "RefusedByProtocol"
+    refusal = {"$ref": f"#/components/responses/{kind}"}
     if route.scope is not None:
         codes |= {"401": refusal, "403": refusal}
     return codes | {"default": refusal}
@@ -162,6 +164,11 @@ def _refused() -> Schema:
         "content": _content("ErrorBody"),
         "x-error-codes": [attrs.asdict(code) for code in ERRORS.values()],
     }
+
+
+def _refused_by_protocol() -> Schema:
+    text = "Nothing happened; the body is an error of the protocol that the route belongs to."
+    return {"description": text, "content": _content("Document")}
 
 
 def _schemas(routes: Iterable[Route[object]]) -> dict[str, Schema]:

@@ -24,7 +24,9 @@ def says(value: Any) -> None:
 class Driven:
     """A client that is driven by lines of standard input."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float | None) -> None:
+        """`patience`: the limit of a request, in milliseconds."""
+        self.patience = None if patience is None else patience / 1000
         self.answers, self._waiting = trio.open_memory_channel[dict[str, Any]](10)
         self.call = trio.CancelScope()
 
@@ -42,7 +44,11 @@ class Driven:
         with trio.CancelScope() as self.call:
             try:
                 result = await client.call_tool(
-                    task["name"], task["arguments"], progress_callback=progress, meta=task.get("meta")
+                    task["name"],
+                    task["arguments"],
+                    read_timeout_seconds=self.patience,
+                    progress_callback=progress,
+                    meta=task.get("meta"),
                 )
             except Exception as error:  # noqa: BLE001 - the test reads what the client raises
                 says({"error": repr(error)})
@@ -54,7 +60,7 @@ class Driven:
 
 async def main(mode: Any, server: dict[str, Any]) -> None:
     """Drive a client to the end of the input."""
-    driven = Driven()
+    driven = Driven(server.get("patience"))
     async with AsyncExitStack() as stack:
         if "command" in server:
             command, *words = server["command"]
@@ -84,6 +90,6 @@ async def main(mode: Any, server: dict[str, Any]) -> None:
 if __name__ == "__main__":
     try:
         trio.run(main, sys.argv[1], json.loads(sys.argv[2]))
-    except BaseException as error:  # noqa: BLE001 - Python would wait for the thread that reads the input
+    except BaseException as error:  # noqa: ASYNC103, BLE001 - Python would wait for the thread that reads the input
         says({"gone": repr(error)})
         os._exit(1)

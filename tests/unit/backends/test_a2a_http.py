@@ -137,6 +137,12 @@ async def test_a_variable_that_is_not_set_fails_the_run_before_its_first_step(au
     assert (outcome.code, "FAR_KEY" in outcome.message) == ("runtime_unavailable", True)
 
 
+def test_the_words_of_a_header_are_secrets_only_under_a_telling_name():
+    headers = {"Authorization": f"Bearer {CANARY}", "X-Client": "the greenroom shop"}
+    tool = gr.backends.A2A(URL, headers=headers).tool()
+    assert set(tool.secrets) == {f"Bearer {CANARY}", CANARY, "the greenroom shop"}
+
+
 async def test_no_event_row_or_log_shows_the_value_of_a_header(autojump_clock, nursery, caplog):
     """A server that puts our own header into everything it says."""
 

@@ -81,7 +81,7 @@ class Peer:
 
 async def _request(http: h11.Connection, stream: trio.SocketStream) -> tuple[str, dict[str, str], bytes]:
     body, head = b"", None
-    while True:
+    while True:  # noqa: ASYNC913 - each round waits for bytes
         event = http.next_event()
         if event is h11.NEED_DATA:
             http.receive_data(bytes(await stream.receive_some(65536)))
@@ -288,12 +288,21 @@ async def test_an_answer_that_is_no_message_is_an_error_of_the_request(reply: Re
     assert words in answer["error"]["message"]
 
 
-async def test_a_line_that_is_no_message_is_answered_by_the_gateway() -> None:
+@pytest.mark.parametrize("line", [b"{nonsense", b"{}", b'{"jsonrpc": "2.0", "id": {}, "method": "ping"}'])
+async def test_a_line_that_is_no_message_is_answered_by_the_gateway(line: bytes) -> None:
     fault = {"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "not JSON"}}
     async with bridged(Reply(status=400, kind=JSON, pieces=(json.dumps(fault).encode(),))) as (client, peer):
-        client.types(b"{nonsense\r\n\n  \n")
+        client.types(line + b"\r\n\n  \n")
         assert await client.hears() == fault
-    assert peer.requests[0][2] == b"{nonsense"
+    assert peer.requests[0][2] == line
+
+
+async def test_a_line_that_is_no_message_and_too_large_for_the_gateway_is_answered_too() -> None:
+    body = b'{"error": {"code": "too_big", "message": "the body is larger than 8 bytes"}}'
+    async with bridged(Reply(status=413, kind=JSON, pieces=(body,))) as (client, _):
+        client.types(b"{nonsense\n")
+        answer = await client.hears()
+    assert (answer["id"], answer["error"]["message"]) == (None, "the body is larger than 8 bytes")
 
 
 async def test_nothing_answers_an_answer() -> None:

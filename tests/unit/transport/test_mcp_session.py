@@ -52,11 +52,15 @@ def test_other_calls_are_posted_byte_for_byte(params: dict[str, Any]) -> None:
         (b"[1]", False, None),
         (b"[" * 100_000, False, None),
         (b'{"id": 1, "result": {}}', True, None),
-        (b'{"id": true, "method": "ping"}', True, None),
+        (b'{"id": true, "method": "ping"}', False, None),
+        (b'{"id": 1}', False, None),
         (b'{"id": "a", "method": "ping", "params": 7}', True, "a"),
         (b'{"method": "notifications/initialized"}', True, None),
     ],
-    ids=["no JSON", "a list", "deep", "an answer", "an id that is none", "params that are none", "a notification"],
+    ids=[
+        *("no JSON", "a list", "deep", "an answer", "an id that is none", "neither request nor answer"),
+        *("params that are none", "a notification"),
+    ],
 )
 def test_every_line_can_be_posted(data: bytes, is_message: bool, request_id: Any) -> None:
     read = read_line(data, "mcp_1")

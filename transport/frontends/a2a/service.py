@@ -56,7 +56,7 @@ _TAKEN: Final = ("text/*", "text/plain", "application/json", "*/*")
 """Media types of which a client must accept one."""
 
 _NO_PUSH: Final = "push notifications are not sent; subscribe to the task"
-_NO_EXTENDED_CARD: Final = "there is no extended card; the card of the agent is all there is"
+_NO_EXTENDED_CARD: Final = "an extended card is not offered; the card of the agent has everything"
 
 
 @attrs.frozen(kw_only=True)
@@ -130,7 +130,7 @@ async def check_agent(gateway: Gateway, key: str) -> None:
     """
     if not gateway.a2a.offers(key) or not await gateway.api.knows_agent(key):
         raise Refused(
-            "unknown_agent", f"no agent has the key {key!r:.200} here; its card tells the address of an agent"
+            "unknown_agent", f"no agent that is offered here has the key {key!r:.200}; GET /v1/agents lists them"
         )
 
 

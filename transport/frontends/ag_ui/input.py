@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any, Final, get_args, get_origin
 
 import attrs
@@ -205,10 +204,15 @@ def plain_messages(messages: Sequence[SentMessage]) -> list[dict[str, Any]]:
     return [*{message.id: _plain(message) for message in messages if message.role != "activity"}.values()]
 
 
-@cache
+_NAMES: Final[dict[type, tuple[str, ...]]] = {}
+"""Kind of a value -> the names of its fields; a client sends thousands of messages of few kinds."""
+
+
 def _names(kind: type) -> tuple[str, ...]:
-    """Return the names of a value's fields; a client sends thousands of messages of few kinds."""
-    return tuple(field.name for field in attrs.fields(kind)) if attrs.has(kind) else ()
+    names = _NAMES.get(kind)
+    if names is None:
+        names = _NAMES[kind] = tuple(field.name for field in attrs.fields(kind)) if attrs.has(kind) else ()
+    return names
 
 
 def _plain(value: Any) -> Any:
