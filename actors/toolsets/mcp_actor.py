@@ -236,7 +236,8 @@ class ServerActor:
             self.changes += 1
 
     async def _logged(self, params: types.LoggingMessageNotificationParams) -> None:
-        self._log(logging.DEBUG, f"{params.level}: {params.data}")
+        if LOG.isEnabledFor(logging.DEBUG):  # a server may send what nobody has asked for, and large data take long
+            self._log(logging.DEBUG, f"{params.level}: {params.data}")
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
@@ -288,7 +289,7 @@ class ServerActor:
             part = progress / total if total else 0.0
             call.heard()
             fraction = 0.0 if math.isnan(part) else min(max(part, 0.0), 1.0)
-            _offer(call.steps, Progressed(fraction=fraction, text=message or ""))
+            _offer(call.steps, Progressed(fraction=fraction, text=shortened(message or "", MESSAGE_LIMIT)))
 
         call.sent = True
         result = await client.session.send_request(request, _ANSWER, progress_callback=progressed)
