@@ -179,8 +179,8 @@ async def open_runtime(
     table, real_store = _by_key(agents), make_store(store, patience=store_patience)
     places, roots = await places_of(workspaces), () if workspaces is None else workspaces.roots()
     found_values = (*real_store.secrets, *roots, *secrets_of(table.values()))
-    secret_values = (*_values(secrets), *filter(searchable, found_values))
-    exits = PartExits(ErrorLog(Redactor(secret_values)))
+    redactor = Redactor((*_values(secrets), *filter(searchable, found_values)))
+    exits = PartExits(ErrorLog(redactor))
     try:
         async with open_supervisor(
             name="runtime", on_exit=exits.note_exit, on_restart=exits.note_restart, tracebacks=False
@@ -189,7 +189,7 @@ async def open_runtime(
                 real_store,
                 supervisor.nursery,
                 clock=clock,
-                secrets=secret_values,
+                redactor=redactor,
                 agents=table,
                 deps=deps,
                 max_running=max_running,

@@ -138,7 +138,7 @@ def assemble(
     tasks: trio.Nursery,
     *,
     clock: Clock | None,
-    secrets: tuple[str, ...],
+    redactor: Redactor,
     agents: dict[str, Agent[object]],
     deps: object,
     max_running: int | None,
@@ -152,7 +152,7 @@ def assemble(
     """Return the parts of a runtime on a store; nothing runs yet. See `open_runtime` for the arguments."""
     kind = SHARED if store.shared else SOLE
     clock = clock or kind.clock(store)
-    directory, redactor, clock_watch = Directory(), Redactor(secrets), ClockWatch(clock)
+    directory, clock_watch = Directory(), ClockWatch(clock)
     log = ErrorLog(redactor)
     reports = StoreReports(directory, log)
     models = OpenModels(log, redactor, providers, tasks)
@@ -162,7 +162,7 @@ def assemble(
 
     services = Services(
         store=store, clock=clock, clock_watch=clock_watch, redactor=redactor, log=log,
-        holdback=StreamRedactor(Redactor(secrets)), signals=reports, threads=trio.CapacityLimiter(THREADS), tasks=tasks,
+        holdback=StreamRedactor(redactor), signals=reports, threads=trio.CapacityLimiter(THREADS), tasks=tasks,
         models=models, alarm=alarm, passivation=Passivation(passivate_after), jitter=jitter, agents=table,
         directory=directory, record=record, ownership=ownership,
     )  # fmt: skip

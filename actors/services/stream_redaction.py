@@ -54,7 +54,12 @@ class StreamRedactor:
         self._redactor = redactor
         self._within = lru_cache(maxsize=64)(StreamRedactor)
         self._spans, self._search = redactor.spans, redactor.search
-        self._search_head = re.compile(rf"(?:{'|'.join(_alternatives(redactor.heads))})\Z").search
+        self._follow()
+
+    def _follow(self) -> None:
+        """Find the beginnings of what the redactor finds now."""
+        self._finder = self._redactor.finder
+        self._search_head = re.compile(rf"(?:{'|'.join(_alternatives(self._redactor.heads))})\Z").search
 
     def within(self, workspace: str | None) -> StreamRedactor:
         """Return the redactor of a run, which also knows the run's workspace directory."""
@@ -101,6 +106,8 @@ class StreamRedactor:
 
     def _open(self, text: str, spans: tuple[Span, ...]) -> int:
         """Return where something begins that reaches the end of the text and is, or may become, a secret."""
+        if self._finder is not self._redactor.finder:  # the redactor has learned secrets
+            self._follow()
         size = len(text)
         open_start = self._search_head(text, max(0, size - REACH))
         end = size if open_start is None else open_start.start()

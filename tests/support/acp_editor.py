@@ -209,7 +209,7 @@ async def editing(
         agent,
         editor.take,
         where=lambda run: f"See {run}.",
-        servers=servers or BridgedServers(lambda: False, EditorServers()),
+        servers=servers or BridgedServers(lambda: None, EditorServers()),
     )
 
     async def speak() -> None:

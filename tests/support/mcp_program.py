@@ -90,6 +90,8 @@ def key(params, number):
 def secret(params, number):
     sys.stderr.write(f"stderr has {os.environ.get('CANARY')}\n")
     sys.stderr.flush()
+    if params["arguments"].get("fail"):
+        return text(f"the error has {os.environ.get('CANARY')}", isError=True)
     here = "; ".join(f"{name} is {name in os.environ}" for name in ("HOME", "OTHER"))
     return text(f"the result has {os.environ.get('CANARY')}; {here}")
 
@@ -142,7 +144,7 @@ TOOLS = {
     "die": (die, ANY, {}),
     "die_once": (die_once, ANY, {"annotations": {"idempotentHint": True}}),
     "key": (key, ANY, {}),
-    "secret": (secret, ANY, {}),
+    "secret": (secret, ANY, {"description": f"Do secret. {os.environ.get('CANARY', '')}"}),
     "ask": (ask, ANY, {}),
     "pid": (pid, ANY, {}),
     "rename": (rename, ANY, {}),

@@ -60,7 +60,7 @@ _log = logging.getLogger("greenroom.acp")
 class Servers(Protocol):
     """Who gets the MCP servers of an editor."""
 
-    def keep(self, thread_id: str, servers: tuple[MCPServer, ...]) -> str | None:
+    async def keep(self, thread_id: str, servers: tuple[MCPServer, ...]) -> str | None:
         """Keep the servers of a thread in place of earlier ones; return why they are not used, or None."""
 
     def forget(self, thread_id: str) -> None:
@@ -218,7 +218,7 @@ class ACPAgent:
     async def _new(self, request_id: RequestId, params: JSONObject, _: trio.Nursery) -> None:
         request = requests.opened(params, new=True)
         session_id = f"{_digest(request.cwd)}.{secrets.token_hex(10)}"
-        refused = self._open(session_id, request)
+        refused = await self._open(session_id, request)
         await self._editor.respond(request_id, {"sessionId": session_id})
         await self._report(session_id, refused)
 
@@ -236,7 +236,7 @@ class ACPAgent:
         lines = await self._runs(session_id)
         if not lines and before is None:
             raise RequestFailed(NOT_FOUND, f"there is no session {session_id}")
-        refused = self._open(session_id, request)
+        refused = await self._open(session_id, request)
         session, runs = self._sessions[session_id], list[FollowedRun]()
         for line in lines:
             if shown or line.ended_at is None:
@@ -318,12 +318,13 @@ class ACPAgent:
             raise RequestFailed(NOT_FOUND, f"there is no open session {session_id}; load it, or make a new one")
         return session
 
-    def _open(self, session_id: str, request: OpenSession) -> str | None:
+    async def _open(self, session_id: str, request: OpenSession) -> str | None:
         """Open a session; return why its MCP servers are not used."""
         if session_id not in self._sessions and len(self._sessions) >= SESSIONS:
             raise RequestFailed(INVALID_REQUEST, f"{SESSIONS:,} sessions are open; close one")
+        refused = await self._servers.keep(session_id, request.mcp_servers)
         self._sessions[session_id] = _Session(request.cwd)
-        return self._servers.keep(session_id, request.mcp_servers)
+        return refused
 
     async def _report(self, session_id: str, refused: str | None) -> None:
         if refused is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -14,6 +14,10 @@ from typing_extensions import override
 
 import greenroom as gr
 from greenroom.actors.contract.rows import RunInfo
+from greenroom.actors.contract.secrets.current import REDACTOR
+from greenroom.actors.contract.secrets.redaction import Redactor, check_learnable, searchable
+from greenroom.actors.contract.titles import shown_line
+from greenroom.actors.services.stepping import in_steps
 from greenroom.supervision import Raised, acapture
 from greenroom.supervision.nursery import open_collapsing_nursery
 
@@ -23,6 +27,8 @@ NAME: Final = "editor"
 """The name of the toolset."""
 _LONGEST: Final = 24
 """Most characters of a server's name in the names of its tools; the rest of 32 is for a number."""
+
+_NOT_USED: Final = "The MCP servers of this editor are not used"
 
 _log = logging.getLogger("greenroom.acp")
 
@@ -43,24 +49,37 @@ class EditorServers(gr.Toolset):
     def __init__(self, make: MakeServer | None = None) -> None:
         self._make = make or mcp_server
         self._servers: dict[str, tuple[gr.Toolset, ...]] = {}
+        self._secrets: dict[str, frozenset[str]] = {}
 
     def __repr__(self) -> str:
         return f"<EditorServers of {len(self._servers)} threads>"
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The variables and headers of all threads, for a runtime that is opened later."""
+        return tuple(frozenset[str]().union(*self._secrets.values()))
+
+    def secrets_of(self, thread_id: str) -> frozenset[str]:
+        """Return the variables and headers of the servers of a thread: an editor cannot say which are secret."""
+        return self._secrets.get(thread_id, frozenset())
+
     def keep(self, thread_id: str, servers: tuple[MCPServer, ...]) -> str | None:
         """Keep the servers of a thread in place of earlier ones; return why they are not used, or None."""
         self.forget(thread_id)
+        secrets = frozenset(filter(searchable, _values(servers)))
         try:
+            check_learnable(secrets.union(self.secrets))
             made = tuple(self._make(name, server) for name, server in _named(servers))
         except gr.GreenroomError as error:
-            return f"The MCP servers of this editor are not used: {error}"
+            return f"{_NOT_USED}: {error}"
         if made:
-            self._servers[thread_id] = made
+            self._servers[thread_id], self._secrets[thread_id] = made, secrets
         return None
 
     def forget(self, thread_id: str) -> None:
         """Forget the servers of a thread."""
         self._servers.pop(thread_id, None)
+        self._secrets.pop(thread_id, None)
 
     def of(self, thread_id: str) -> tuple[gr.Toolset, ...]:
         """Return the servers of a thread."""
@@ -74,17 +93,20 @@ class EditorServers(gr.Toolset):
     @asynccontextmanager
     async def open(self) -> AsyncIterator[gr.Toolset | None]:
         async with open_collapsing_nursery() as nursery:
-            yield _RunServers(self, nursery)
+            yield _RunServers(self, nursery, REDACTOR.get(Redactor()))
             nursery.cancel_scope.cancel()
 
 
 class _RunServers(gr.Toolset):
-    """The servers of one run, each opened in a task when it is first asked."""
+    """The servers of one run, each opened in a task when it is first asked.
+
+    The redactor learns the values of the servers before one of them is opened.
+    """
 
     name = NAME
 
-    def __init__(self, kept: EditorServers, nursery: trio.Nursery) -> None:
-        self._kept, self._nursery = kept, nursery
+    def __init__(self, kept: EditorServers, nursery: trio.Nursery, redactor: Redactor) -> None:
+        self._kept, self._nursery, self._redactor = kept, nursery, redactor
         self._open: dict[gr.Toolset, gr.Toolset] = {}
         self._opening = trio.Lock()
 
@@ -105,30 +127,33 @@ class _RunServers(gr.Toolset):
                 nursery.start_soon(ask, server)
         failures = {server: answer for server, answer in answers.items() if isinstance(answer, BaseException)}
         for server, failure in failures.items():
-            _log.warning("MCP server %s is not available: %s", server.name, failure)
+            why = shown_line(str(failure), self._redactor)
+            _log.warning("MCP server %s is not available: %s", server.name, why)
         if servers and len(failures) == len(servers):
             raise failures[servers[0]]
         kept = [answers[server] for server in servers if server not in failures]
         return [tool for answer in kept if not isinstance(answer, BaseException) for tool in answer]
 
     async def _tools(self, server: gr.Toolset, ctx: gr.PhaseContext[Any]) -> Sequence[gr.Tool[..., object]]:
-        return await (await self._opened(server)).tools(ctx)
+        return await (await self._opened(server, ctx.thread_id)).tools(ctx)
 
     @override
     async def find(self, info: RunInfo, name: str) -> gr.Tool[..., object] | None:
         for server in self._kept.of(info.thread_id):
             if name.startswith(f"mcp__{server.name}__"):
-                return await (await self._opened(server)).find(info, name)
+                return await (await self._opened(server, info.thread_id)).find(info, name)
         return None
 
-    async def _opened(self, server: gr.Toolset) -> gr.Toolset:
+    async def _opened(self, server: gr.Toolset, thread_id: str) -> gr.Toolset:
         async with self._opening:
             if server not in self._open:
-                self._open[server] = await self._nursery.start(_hold, server)
+                await in_steps(self._redactor.learn_steps(self._kept.secrets_of(thread_id)))
+                self._open[server] = await self._nursery.start(_hold, server, self._redactor)
             return self._open[server]
 
 
-async def _hold(server: gr.Toolset, task_status: trio.TaskStatus[gr.Toolset]) -> None:
+async def _hold(server: gr.Toolset, redactor: Redactor, task_status: trio.TaskStatus[gr.Toolset]) -> None:
+    REDACTOR.set(redactor)  # a task of a run asks for the server, and has none
     async with server.open() as source:
         task_status.started(source or server)
         await trio.sleep_forever()
@@ -142,6 +167,14 @@ def _named(servers: tuple[MCPServer, ...]) -> list[tuple[str, MCPServer]]:
         name = (slug if slug[:1].isalpha() else f"server-{slug}")[:_LONGEST].rstrip("-")
         named[name if name not in named else f"{name}-{number}"] = server
     return list(named.items())
+
+
+def _values(servers: tuple[MCPServer, ...]) -> Iterator[str]:
+    for server in servers:
+        yield from (variable.value for variable in server.env)
+        for header in server.headers:
+            yield header.value
+            yield header.value.rpartition(" ")[2]  # behind the scheme
 
 
 def mcp_server(name: str, server: MCPServer) -> gr.Toolset:
@@ -161,23 +194,34 @@ class BridgedServers:
     """The MCP servers of an editor at the gateway of a bridge: its agents get their tools if it is hosted here.
 
     Args:
-        hosted: Returns True while the gateway is one of this process.
+        runtime: Returns the runtime of the gateway while this process hosts it; else None.
         kept: The toolset of the agents here.
     """
 
-    def __init__(self, hosted: Callable[[], bool], kept: EditorServers) -> None:
-        self._hosted, self._kept = hosted, kept
+    def __init__(self, runtime: Callable[[], gr.Runtime | None], kept: EditorServers) -> None:
+        self._runtime, self._kept = runtime, kept
 
     def __repr__(self) -> str:
         return f"<BridgedServers: {self._kept!r}>"
 
-    def keep(self, thread_id: str, servers: tuple[MCPServer, ...]) -> str | None:
-        """Keep the servers of a thread in place of earlier ones; return why they are not used, or None."""
+    async def keep(self, thread_id: str, servers: tuple[MCPServer, ...]) -> str | None:
+        """Keep the servers of a thread in place of earlier ones; return why they are not used, or None.
+
+        The runtime hides the values of the servers afterwards, also in tickets of earlier runs.
+        """
         refusal = self._kept.keep(thread_id, servers)
-        if not servers or self._hosted():
+        if not servers:
             return refusal
-        names = ", ".join(server.name for server in servers)
-        return f"The MCP servers of this editor are not used: {names}. Another process has the agents."
+        runtime = self._runtime()
+        if runtime is None:
+            names = ", ".join(server.name for server in servers)
+            return f"{_NOT_USED}: {names}. Another process has the agents."
+        try:
+            await in_steps(runtime.reader.redactor.learn_steps(self._kept.secrets_of(thread_id)))
+        except gr.UsageError as error:
+            self.forget(thread_id)
+            return f"{_NOT_USED}: {error}"
+        return refusal
 
     def forget(self, thread_id: str) -> None:
         """Forget the servers of a thread."""

@@ -45,7 +45,7 @@ async def _speak(
     async with open_collapsing_nursery() as nursery:
         await nursery.start(link.stay_connected, gateway)
         agent = await _agent_key(link, args.agent)
-        servers = BridgedServers(lambda: gateway.hosted, kept)
+        servers = BridgedServers(lambda: gateway.runtime, kept)
         editor = ACPAgent(link, agent, write, where=answer_elsewhere, servers=servers)
         await editor.serve(_lines(streams))
         nursery.cancel_scope.cancel()

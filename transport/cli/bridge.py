@@ -94,13 +94,13 @@ class BridgeGateway:
     """The gateway of a bridge, now: hosted here, or found elsewhere.
 
     Attributes:
-        hosted: True while the gateway is one of this process.
+        runtime: The runtime of the gateway while this process hosts it; else None.
         fault: Why there is no gateway now; empty before the first failure.
     """
 
     def __init__(self, bridge: Bridge) -> None:
         self.bridge = bridge
-        self.hosted = False
+        self.runtime: gr.Runtime | None = None
         self.fault = ""
         self._address: ServedBy | None = None
         self._changed = trio.Event()
@@ -110,6 +110,11 @@ class BridgeGateway:
     def __repr__(self) -> str:
         where = "none now" if self._address is None else self._address.url
         return f"<BridgeGateway: {where}{', hosted here' if self.hosted else ''}>"
+
+    @property
+    def hosted(self) -> bool:
+        """True while the gateway is one of this process."""
+        return self.runtime is not None
 
     async def address(self) -> ServedBy:
         """Return the address and the token of the gateway; waits while there is none. Bound the wait with a scope."""
@@ -142,7 +147,7 @@ class BridgeGateway:
                 if not started and (not isinstance(error, NoGateway) or trio.current_time() >= until):
                     raise
                 self.fault = str(error)
-            self.hosted = False
+            self.runtime = None
             self._set(None)
             await trio.sleep(0 if self._ending else PAUSE)
 
@@ -160,8 +165,7 @@ class BridgeGateway:
         address = await self._found()
         if address is not None:
             return address
-        address = await _hosted(self.bridge, stack)
-        self.hosted = True
+        self.runtime, address = await _hosted(self.bridge, stack)
         return address
 
     async def _found(self) -> ServedBy | None:
@@ -188,7 +192,7 @@ class BridgeGateway:
         changed.set()
 
 
-async def _hosted(bridge: Bridge, stack: AsyncExitStack) -> ServedBy:
+async def _hosted(bridge: Bridge, stack: AsyncExitStack) -> tuple[gr.Runtime, ServedBy]:
     """Open the runtime and its gateway on the stack.
 
     Raises:
@@ -209,7 +213,8 @@ async def _hosted(bridge: Bridge, stack: AsyncExitStack) -> ServedBy:
     log_to_the_operator()
     where = "in memory only" if place is None else f"in {place}"
     complain(f"serving at {address.url}, runs {where}, token in {file}")
-    return ServedBy(url=address.url, token=gate.token, database=place if isinstance(place, Path) else None)
+    database = place if isinstance(place, Path) else None
+    return runtime, ServedBy(url=address.url, token=gate.token, database=database)
 
 
 def _store(place: Place | None) -> Store | None:

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from functools import lru_cache, partial
 from types import NoneType
 from typing import Any, Final
+from weakref import WeakSet
 
 import msgspec
 
@@ -42,6 +44,11 @@ WORKSPACE: Final = "[workspace]"
 LONGEST: Final = 16_384
 """Characters of the longest secret that can be named: the held-back part of a stream must be able to hold one."""
 
+LEARNED: Final = 256
+"""Most secrets that a redactor learns after its construction."""
+LEARNED_CHARACTERS: Final = 65_536
+"""Characters of all learned secrets."""
+
 WHOLE: Final = 1_048_576
 """Characters of a text that are read; the rest is left out, because a search holds the interpreter lock."""
 
@@ -54,6 +61,20 @@ _ABSOLUTE: Final = re.compile(r"(?:/|[A-Za-z]:[\\/])[^\\/]")
 def searchable(value: str) -> bool:
     """Return True for a value that can be a secret of a `Redactor`: neither too short nor too long."""
     return SHORTEST <= len(value) <= LONGEST
+
+
+def check_learnable(values: AbstractSet[str]) -> None:
+    """Check the secrets that a redactor is to have learned.
+
+    Raises:
+        UsageError: They are more than `LEARNED`, or have more than `LEARNED_CHARACTERS` together.
+    """
+    size = sum(map(len, values))
+    if len(values) > LEARNED or size > LEARNED_CHARACTERS:
+        raise UsageError(
+            f"{len(values)} secrets of {size:,} characters are learned late; at most {LEARNED} of "
+            f"{LEARNED_CHARACTERS:,} can be; name them when the runtime is opened"
+        )
 
 
 class Redactor:
@@ -71,18 +92,44 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        values = set(secrets)
-        for value in values:
-            if len(value) < SHORTEST:
-                raise UsageError(f"a secret of {len(value)} characters would garble text; use {SHORTEST} or more")
-            if len(value) > LONGEST:
-                raise UsageError(f"a secret of {len(value)} characters is longer than {LONGEST}; name its parts")
-        self.finder = Finder(set().union(*map(spellings, values)))
-        self._search: Callable[[str], Any] = self.finder.search
-        digits = any(not value.strip("0123456789.eE+-") for value in values)
-        self._harmless = frozenset({bool, NoneType} if digits else {bool, NoneType, int, float})
+        values = _checked(secrets)
+        self._values, self._learned = frozenset[str](), frozenset[str]()
+        self._forms = frozenset[str]()
         self._about = lru_cache(maxsize=4096)(self._judge_key)
         self._within = lru_cache(maxsize=256)(partial(_Within, self))
+        self._followers = WeakSet[_Within]()
+        self._find(values, set().union(*map(spellings, values)))
+
+    def learn_steps(self, secrets: Iterable[str]) -> Steps[None]:
+        """Hide further values from now on, also in the redactors that `within` has returned; a step for each value.
+
+        What was shown before stays shown. A redactor learns `LEARNED` values of `LEARNED_CHARACTERS` together and
+        forgets none.
+
+        Raises:
+            UsageError: As for the constructor, or the values are too many; none of them is learned.
+        """
+        values, forms = _checked(secrets) - self._values, set[str]()
+        for value in values:
+            forms |= spellings(value)
+            yield
+        new = values - self._values  # another task may have learned some between two steps
+        if not new:
+            return
+        check_learnable(self._learned | new)
+        self._learned |= new
+        self._find(new, forms)
+
+    def _find(self, values: AbstractSet[str], forms: AbstractSet[str]) -> None:
+        """Find further values by their spellings."""
+        self._values, self._forms = self._values | values, self._forms | forms
+        self.finder = Finder(self._forms)
+        self._search: Callable[[str], Any] = self.finder.search
+        digits = any(not value.strip("0123456789.eE+-") for value in self._values)
+        self._harmless = frozenset({bool, NoneType} if digits else {bool, NoneType, int, float})
+        self._about.cache_clear()
+        for follower in self._followers:
+            follower.follow()
 
     def within(self, workspace: str | None) -> Redactor:
         """Return the redactor of a run: it also hides the run's directory, if `workspace` is an absolute path."""
@@ -316,6 +363,16 @@ class Redactor:
         return changes
 
 
+def _checked(secrets: Iterable[str]) -> frozenset[str]:
+    values = frozenset(secrets)
+    for value in values:
+        if len(value) < SHORTEST:
+            raise UsageError(f"a secret of {len(value)} characters would garble text; use {SHORTEST} or more")
+        if len(value) > LONGEST:
+            raise UsageError(f"a secret of {len(value)} characters is longer than {LONGEST}; name its parts")
+    return values
+
+
 def _restored(value: object, raw: Any, clean: Any) -> Any:
     """See `Redactor.restored`. Each part is compared as it was shown in its place, which may make it a secret."""
     if value == clean:
@@ -345,13 +402,23 @@ class _Within(Redactor):
     """A redactor that also hides the directory of a run. It shares the compiled expression of its base."""
 
     def __init__(self, base: Redactor, workspace: str) -> None:
-        self.finder, self._harmless = base.finder, base._harmless
+        self._base = base
         self._roots = spellings(workspace.rstrip("/\\"))
         behind = "|".join(map(re.escape, sorted(self._roots, key=lambda text: (-len(text), text))))
         self._matches = re.compile(rf"(?:{behind})(?![\w\-])(?!\.\w)").finditer
-        self._base_search = base._search
         self._search = self._look
         self._about = lru_cache(maxsize=4096)(self._judge_key)
+        self.follow()
+        base._followers.add(self)
+
+    def follow(self) -> None:
+        """Find what the base finds now."""
+        self.finder, self._harmless, self._base_search = self._base.finder, self._base._harmless, self._base._search
+        self._about.cache_clear()
+
+    def learn_steps(self, secrets: Iterable[str]) -> Steps[None]:
+        """Let the base learn further values."""
+        return self._base.learn_steps(secrets)
 
     def within(self, workspace: str | None) -> Redactor:
         """Return itself: a run has one directory."""

@@ -20,6 +20,8 @@ from greenroom.actors.contract.rows import RunInfo
 from greenroom.actors.contract.secrets.redaction import LONGEST, WORKSPACE, Redactor
 from greenroom.actors.contract.secrets.secret_readers import HOME, MASK, SHORTEST
 from greenroom.actors.contract.secrets.shapes import TOKENS as SHAPES
+from greenroom.actors.contract.stepwise import drained
+from greenroom.actors.errors import UsageError
 
 from .strategies import JSON, TEXT, examples, instances
 
@@ -392,3 +394,39 @@ def test_a_named_secret_is_found_in_a_text_inside_a_text(odd, inner, outer):
 @pytest.mark.parametrize("write", [quote, quote_plus, lambda text: quote(text, safe="")])
 def test_a_named_secret_is_found_in_urls_and_forms(write):
     assert Redactor(["my/secret +value= é"]).text(f"q={write('my/secret +value= é')}&x=1") == f"q={MASK}&x=1"
+
+
+# --- secrets that are learned later ----------------------------------------------------------------------------------
+
+
+def test_a_redactor_learns_secrets_and_so_do_those_of_runs():
+    redactor = Redactor(["first-canary"])
+    run = redactor.within("/srv/work")
+    data = {"plumtree-quartz": ["plumtree-quartz", 8642097531], "path": "/srv/work/first-canary"}
+    assert redactor.value(data)["plumtree-quartz"] == run.value(data)["plumtree-quartz"] == data["plumtree-quartz"]
+    drained(run.learn_steps(["plumtree-quartz"]))
+    drained(redactor.learn_steps(["8642097531", "first-canary"]))
+    for one, path in ((redactor, "/srv/work/[redacted]"), (run, "[workspace]/[redacted]")):
+        assert one.value(data) == {"[redacted]": ["[redacted]", "[redacted]"], "path": path}
+    assert redactor.within("/srv/else").text("plumtree-quartz") == "[redacted]"
+
+
+def test_two_tasks_may_teach_a_redactor_concurrently():
+    redactor = Redactor()
+    first, second = redactor.learn_steps(["plumtree-1", "plumtree-2"]), redactor.learn_steps(["plumtree-2", "quartz-3"])
+    for _ in zip(first, second, strict=True):
+        pass
+    assert redactor.text("plumtree-1 plumtree-2 quartz-3") == "[redacted] [redacted] [redacted]"
+
+
+def test_what_is_learned_has_limits_and_is_learned_as_a_whole_or_not():
+    redactor = Redactor(f"at-the-opening-{number}" for number in range(300))
+    drained(redactor.learn_steps(f"learned-{number:03}" for number in range(256)))
+    drained(redactor.learn_steps(["learned-000", "at-the-opening-7"]))
+    with pytest.raises(UsageError, match="257 secrets"):
+        drained(redactor.learn_steps(["plumtree-quartz"]))
+    with pytest.raises(UsageError, match="would garble"):
+        drained(redactor.learn_steps(["short"]))
+    with pytest.raises(UsageError, match="70,000 characters"):
+        drained(Redactor().learn_steps(f"{number}".zfill(14_000) for number in range(5)))
+    assert redactor.text("plumtree-quartz") == "plumtree-quartz"

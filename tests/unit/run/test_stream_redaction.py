@@ -145,3 +145,12 @@ def test_text_that_is_held_back_and_is_no_secret_keeps_its_middle():
         "so eyJ" + "a" * 50_000 + " end",
     ):
         assert followed([text[at : at + 5_000] for at in range(0, len(text), 5_000)], redactor) == text
+
+
+def test_a_stream_holds_back_the_beginning_of_a_secret_that_was_learned_meanwhile():
+    redactor = Redactor()
+    streams = [StreamRedactor(redactor), StreamRedactor(redactor).within("/srv/work")]
+    assert [stream.settled("it is zu") for stream in streams] == [8, 8]
+    for _ in redactor.learn_steps(["zuglast-quartz"]):
+        pass
+    assert [stream.settled("it is zu") for stream in streams] == [6, 6]

@@ -9,7 +9,7 @@ import trio
 
 import greenroom as gr
 from greenroom.testing import FunctionModel, call
-from greenroom.transport.acp.requests import MCPServer
+from greenroom.transport.acp.requests import MCPServer, NamedValue
 from greenroom.transport.acp.servers import BridgedServers, EditorServers, mcp_server, with_servers
 
 pytestmark = pytest.mark.trio
@@ -33,7 +33,7 @@ class OneTool(gr.Toolset):
 
     def _tool(self) -> gr.Tool[..., object]:
         async def body(_: Any, arguments: Any) -> str:
-            return f"{self.name} got {arguments['n']}"
+            return f"{self.name} got {arguments['n']}{''.join(f' and {one.value}' for one in self._server.env)}"
 
         schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
         return gr.Tool.from_schema(body, schema=schema, name=f"mcp__{self.name}__do", description="Do it.")
@@ -84,6 +84,19 @@ async def test_a_run_has_the_tools_of_the_servers_of_its_thread(autojump_clock):
 
 
 @pytest.mark.rule("ACP-11")
+async def test_values_that_are_named_while_the_runtime_opens_are_hidden_before_a_server_is_asked(autojump_clock):
+    async with opened([]) as (runtime, kept):
+        variable = NamedValue(name="A", value="plumtree-quartz")
+        kept.keep("t1", (MCPServer(name="a", command="/x", env=(variable,)),))
+        run = await runtime.start("helper", "go", thread_id="t1")
+        assert "a got 7 and plumtree-quartz" in str((await run.result()).output)
+        async with run.events() as events:
+            stored = repr([event async for event in events])
+    assert "a got 7 and [redacted]" in stored
+    assert "plumtree-quartz" not in stored
+
+
+@pytest.mark.rule("ACP-11")
 async def test_a_server_that_fails_is_left_out_and_if_all_fail_the_run_says_so(autojump_clock):
     async with opened([]) as (runtime, kept):
         kept.keep("t1", servers(("bad", "broken"), ("good", "/x")))
@@ -104,9 +117,9 @@ async def test_servers_that_cannot_be_are_named():
     kept = EditorServers(refuse)
     assert kept.keep("t1", servers(("a", "/x"))) == "The MCP servers of this editor are not used: no a"
     assert kept.of("t1") == ()
-    elsewhere = BridgedServers(lambda: False, EditorServers(lambda name, server: OneTool(name, server, [])))
-    assert elsewhere.keep("t1", ()) is None
-    assert "Another process" in (elsewhere.keep("t1", servers(("a", "/x"))) or "")
+    elsewhere = BridgedServers(lambda: None, EditorServers(lambda name, server: OneTool(name, server, [])))
+    assert await elsewhere.keep("t1", ()) is None
+    assert "Another process" in (await elsewhere.keep("t1", servers(("a", "/x"))) or "")
     elsewhere.forget("t1")
 
 
