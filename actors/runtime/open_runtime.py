@@ -37,7 +37,8 @@ from ..agents.graph import secrets_of
 from ..agents.options import Deps
 from ..contract.codec import message_of
 from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
-from ..contract.secrets.redaction import Redactor, searchable
+from ..contract.secrets.named_secrets import searchable
+from ..contract.secrets.redaction import Redactor
 from ..entry import checks_options
 from ..errors import RuntimeFailed, StoreDown, UsageError
 from ..models import ModelFactory

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
-from ..contract.secrets.redaction import LONGEST, Redactor
+from ..contract.secrets.named_secrets import LONGEST
+from ..contract.secrets.redaction import Redactor
 from ..contract.secrets.secret_readers import BRACKET, FORM_NAME, Span, hides, hides_items, name_before
 from ..contract.secrets.shapes import KEY_ENDS, KEY_TEXTS, PLURAL_ENDS, SECRET_NAMES, TOKENS
 

@@ -15,7 +15,8 @@ from typing_extensions import override
 import greenroom as gr
 from greenroom.actors.contract.rows import RunInfo
 from greenroom.actors.contract.secrets.current import REDACTOR
-from greenroom.actors.contract.secrets.redaction import Redactor, check_learnable, searchable
+from greenroom.actors.contract.secrets.named_secrets import check_learnable, searchable
+from greenroom.actors.contract.secrets.redaction import Redactor
 from greenroom.actors.contract.titles import shown_line
 from greenroom.actors.services.stepping import in_steps
 from greenroom.supervision import Raised, acapture

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, quote, unquote
 import attrs
 
 from greenroom.actors.abc import Store
-from greenroom.actors.contract.secrets.redaction import searchable
+from greenroom.actors.contract.secrets.named_secrets import searchable
 from greenroom.actors.errors import UsageError
 from greenroom.actors.runtime.open_runtime import is_store_url, make_store
 

@@ -9,14 +9,58 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Final
 
+from ...errors import UsageError
 from ..stepwise import WINDOW, Steps
 from .secret_readers import MASK, SHORTEST, Span
 from .shapes import CUT_MARKS
 
+LONGEST: Final = 16_384
+"""Characters of the longest secret that can be named: the held-back part of a stream must be able to hold one."""
+
+LEARNED: Final = 128
+"""Most secrets that a redactor learns after its construction."""
+LEARNED_CHARACTERS: Final = 65_536
+"""Characters of all learned secrets."""
+
 _CUTS: Final = re.compile("|".join(map(re.escape, CUT_MARKS)))
+
+
+def searchable(value: str) -> bool:
+    """Return True for a value that can be a secret of a `Redactor`: neither too short nor too long."""
+    return SHORTEST <= len(value) <= LONGEST
+
+
+def checked(secrets: Iterable[str]) -> frozenset[str]:
+    """Return the secrets.
+
+    Raises:
+        UsageError: A secret is too short to be masked safely, or longer than `LONGEST`.
+    """
+    values = frozenset(secrets)
+    for value in values:
+        if len(value) < SHORTEST:
+            raise UsageError(f"a secret of {len(value)} characters would garble text; use {SHORTEST} or more")
+        if len(value) > LONGEST:
+            raise UsageError(f"a secret of {len(value)} characters is longer than {LONGEST}; name its parts")
+    return values
+
+
+def check_learnable(values: AbstractSet[str]) -> None:
+    """Check the secrets that a redactor is to have learned.
+
+    Raises:
+        UsageError: They are more than `LEARNED`, or have more than `LEARNED_CHARACTERS` together.
+    """
+    size = sum(map(len, values))
+    if len(values) > LEARNED or size > LEARNED_CHARACTERS:
+        raise UsageError(
+            f"{len(values)} secrets of {size:,} characters are learned late; at most {LEARNED} of "
+            f"{LEARNED_CHARACTERS:,} can be; name them when the runtime is opened"
+        )
 
 
 def head_length(secret: str) -> int:

@@ -19,7 +19,6 @@ from weakref import WeakSet
 
 import msgspec
 
-from ...errors import UsageError
 from ..catalogue import FOREIGN, FOREIGN_SCHEMAS
 from ..excerpt import Large, LargeText, showing
 from ..plain import JSONObject
@@ -34,20 +33,13 @@ from .hidden_values import (
     hides_value,
     names_value,
 )
+from .named_secrets import check_learnable, checked
 from .secret_readers import MASK, SHORTEST, Span, hides_items
 from .shapes import LONGEST_KEY
-from .spans import Finder, masked, spellings
+from .spans import Finder, masked, spelling_steps, spellings
 
 WORKSPACE: Final = "[workspace]"
 """Replaces the run's directory."""
-
-LONGEST: Final = 16_384
-"""Characters of the longest secret that can be named: the held-back part of a stream must be able to hold one."""
-
-LEARNED: Final = 256
-"""Most secrets that a redactor learns after its construction."""
-LEARNED_CHARACTERS: Final = 65_536
-"""Characters of all learned secrets."""
 
 WHOLE: Final = 1_048_576
 """Characters of a text that are read; the rest is left out, because a search holds the interpreter lock."""
@@ -56,25 +48,6 @@ _MARK: Final = 128
 """Characters kept free for the mark of a cut, so that a shortened text is not shortened again."""
 _TOO_DEEP: Final = "[nested too deeply to be shown]"
 _ABSOLUTE: Final = re.compile(r"(?:/|[A-Za-z]:[\\/])[^\\/]")
-
-
-def searchable(value: str) -> bool:
-    """Return True for a value that can be a secret of a `Redactor`: neither too short nor too long."""
-    return SHORTEST <= len(value) <= LONGEST
-
-
-def check_learnable(values: AbstractSet[str]) -> None:
-    """Check the secrets that a redactor is to have learned.
-
-    Raises:
-        UsageError: They are more than `LEARNED`, or have more than `LEARNED_CHARACTERS` together.
-    """
-    size = sum(map(len, values))
-    if len(values) > LEARNED or size > LEARNED_CHARACTERS:
-        raise UsageError(
-            f"{len(values)} secrets of {size:,} characters are learned late; at most {LEARNED} of "
-            f"{LEARNED_CHARACTERS:,} can be; name them when the runtime is opened"
-        )
 
 
 class Redactor:
@@ -92,7 +65,7 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        values = _checked(secrets)
+        values = checked(secrets)
         self._values, self._learned = frozenset[str](), frozenset[str]()
         self._forms = frozenset[str]()
         self._about = lru_cache(maxsize=4096)(self._judge_key)
@@ -101,7 +74,7 @@ class Redactor:
         self._find(values, set().union(*map(spellings, values)))
 
     def learn_steps(self, secrets: Iterable[str]) -> Steps[None]:
-        """Hide further values from now on, also in the redactors that `within` has returned; a step for each value.
+        """Hide further values from now on, also in the redactors that `within` has returned; in steps.
 
         What was shown before stays shown. A redactor learns `LEARNED` values of `LEARNED_CHARACTERS` together and
         forgets none.
@@ -109,10 +82,10 @@ class Redactor:
         Raises:
             UsageError: As for the constructor, or the values are too many; none of them is learned.
         """
-        values, forms = _checked(secrets) - self._values, set[str]()
+        values, forms = checked(secrets) - self._values, set[str]()
+        check_learnable(self._learned | values)
         for value in values:
-            forms |= spellings(value)
-            yield
+            forms |= yield from spelling_steps(value)
         new = values - self._values  # another task may have learned some between two steps
         if not new:
             return
@@ -361,16 +334,6 @@ class Redactor:
             if after is not before:
                 changes = {name: after, **(changes or {})}
         return changes
-
-
-def _checked(secrets: Iterable[str]) -> frozenset[str]:
-    values = frozenset(secrets)
-    for value in values:
-        if len(value) < SHORTEST:
-            raise UsageError(f"a secret of {len(value)} characters would garble text; use {SHORTEST} or more")
-        if len(value) > LONGEST:
-            raise UsageError(f"a secret of {len(value)} characters is longer than {LONGEST}; name its parts")
-    return values
 
 
 def _restored(value: object, raw: Any, clean: Any) -> Any:

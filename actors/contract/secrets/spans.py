@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 from urllib.parse import quote, quote_plus
 
-from ..stepwise import WINDOW
+from ..stepwise import WINDOW, Steps, drained
 from . import paired_readers
 from .named_secrets import NamedSecrets
 from .secret_readers import Span, reader_of
@@ -28,17 +28,29 @@ NESTED: Final = 3
 
 
 def spellings(secret: str) -> set[str]:
+    """Return the result of `spelling_steps`."""
+    return drained(spelling_steps(secret))
+
+
+def spelling_steps(secret: str) -> Steps[set[str]]:
     """Return a secret's spellings: plain, inside JSON or Python text, and as part of a URL or a form.
 
     Texts nest: an error with the repr of a JSON text writes a quote or a non-ASCII letter in its own way. So each
     spelling is applied to the results of the others, `NESTED` times.
     """
-    plain = secret.encode("utf-8", "replace").decode("utf-8")
-    forms = newest = {secret, plain}
+    forms = newest = {secret, secret.encode("utf-8", "replace").decode("utf-8")}
     for _ in range(NESTED):
-        newest = {write(text) for text in newest for write in _WRITERS} - forms
+        results = set[str]()
+        for text in newest:
+            results.update(write(text) for write in _WRITERS)
+            yield
+        newest = results - forms
         forms = forms | newest
-    return forms | {write(text) for text in forms for write in _QUOTERS}
+    addresses = set[str]()
+    for text in forms:
+        addresses.update(write(text) for write in _QUOTERS)
+        yield
+    return forms | addresses
 
 
 _WRITERS: Final[tuple[Callable[[str], str], ...]] = (

@@ -17,7 +17,8 @@ from greenroom.actors.contract.envelope import EventEncoder
 from greenroom.actors.contract.events import MessageDelta, RunMoved, ToolCalled, ToolResult
 from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.contract.rows import RunInfo
-from greenroom.actors.contract.secrets.redaction import LONGEST, WORKSPACE, Redactor
+from greenroom.actors.contract.secrets.named_secrets import LONGEST
+from greenroom.actors.contract.secrets.redaction import WORKSPACE, Redactor
 from greenroom.actors.contract.secrets.secret_readers import HOME, MASK, SHORTEST
 from greenroom.actors.contract.secrets.shapes import TOKENS as SHAPES
 from greenroom.actors.contract.stepwise import drained
@@ -421,9 +422,9 @@ def test_two_tasks_may_teach_a_redactor_concurrently():
 
 def test_what_is_learned_has_limits_and_is_learned_as_a_whole_or_not():
     redactor = Redactor(f"at-the-opening-{number}" for number in range(300))
-    drained(redactor.learn_steps(f"learned-{number:03}" for number in range(256)))
+    drained(redactor.learn_steps(f"learned-{number:03}" for number in range(128)))
     drained(redactor.learn_steps(["learned-000", "at-the-opening-7"]))
-    with pytest.raises(UsageError, match="257 secrets"):
+    with pytest.raises(UsageError, match="129 secrets"):
         drained(redactor.learn_steps(["plumtree-quartz"]))
     with pytest.raises(UsageError, match="would garble"):
         drained(redactor.learn_steps(["short"]))

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from greenroom.actors.contract.secrets.named_secrets import LONGEST
 from greenroom.actors.contract.secrets.redaction import MASK, Redactor
 from greenroom.actors.services.delta_buffers import BUFFER_LIMIT, DeltaBuffer
-from greenroom.actors.services.stream_redaction import LONGEST, StreamRedactor
+from greenroom.actors.services.stream_redaction import StreamRedactor
 
 SECRETS = ("canary-7f3a9", "correct horse battery", 'quo"ted\\secret', "schlüssel/geheim")
 KEYS = (
