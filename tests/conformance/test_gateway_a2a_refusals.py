@@ -209,9 +209,9 @@ async def test_a_body_that_is_not_the_bindings_is_refused():
             (f"{BASE}/message:send", b"\xff", (400, 400, "INVALID_PARAMS")),
             (f"{BASE}/message:stream", b"[" * 4_000, (400, 400, "INVALID_PARAMS")),
             (f"{BASE}/message:send", b" " * 6_000, (413, 413, "TOO_BIG")),
-            (f"{BASE}/rpc", b"{", (200, -32700, "INVALID_REQUEST")),
-            (f"{BASE}/rpc", b"[" * 4_000, (200, -32700, "INVALID_REQUEST")),
-            (f"{BASE}/rpc", b"[]", (200, -32600, "INVALID_REQUEST")),
+            (f"{BASE}/rpc", b"{", (400, -32700, "INVALID_REQUEST")),
+            (f"{BASE}/rpc", b"[" * 4_000, (400, -32700, "INVALID_REQUEST")),
+            (f"{BASE}/rpc", b"[]", (400, -32600, "INVALID_REQUEST")),
             (f"{BASE}/rpc", b'{"jsonrpc": "2.0", "id": 1}', (200, -32601, "METHOD_NOT_FOUND")),
             (
                 f"{BASE}/rpc",

@@ -4,6 +4,7 @@ Each round draws who starts the run, who answers which question, who cancels, at
 gateway is killed. Afterwards there is one log with one terminal event, and each door has shown what is in it.
 """
 
+import itertools
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,7 @@ PROTOCOLS = re.compile(
     r"(?i)[a-z.:-]*(?:websocket|\bsse\b|\bcli\b|console|ai.?sdk|ag.?ui|copilot|\bmcp|\ba2a|\bacp\b|elicit)[a-z.:-]*"
 )
 """A word with the name of a protocol or of a door in it."""
+NUMBERS = itertools.count(1)
 ROUNDS = 50
 SAMPLE = 2
 """Rounds of a session that is not the whole."""
@@ -62,6 +64,7 @@ class Doors:
     def open(self, key: str, first: type[Door], lot: random.Random) -> str:
         """Let a door start a run, and all others follow it."""
         self.close()
+        key = f"{key}-{next(NUMBERS)}"  # another one when a test runs again
         self.doors = [door(self.house, lot.choice(self.house.gateways)) for door in DOORS]
         self.tickets = []
         run = self.of(first).start(key)

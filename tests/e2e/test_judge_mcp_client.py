@@ -118,7 +118,8 @@ async def test_the_tools_of_server_everything_do_what_they_say(monkeypatch):
     assert image.media_type == "image/png"
     assert "canary" not in texts["get-env"]
     assert "PATH" in texts["get-env"]
-    assert progress[-1]["fraction"] == 1.0
+    # The SDK reports progress in a task of its own, so the result may overtake the last report.
+    assert [report["fraction"] for report in progress] in ([0.5], [0.5, 1.0])
     assert "demo://resource" in texts["get-resource-links"]
 
 

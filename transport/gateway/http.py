@@ -195,14 +195,17 @@ class Route(Generic[G]):
 def find(routes: Sequence[Route[G]], method: str, path: str) -> tuple[Route[G], dict[str, str]]:
     """Return the route of a request and the values of its template, from the encoded path. HEAD matches GET.
 
+    The first template that fits a path is that of the path: `/tasks/7:cancel` is no task's, if that comes first.
+
     Raises:
         Refused: not_found, or method_not_allowed; `current` has the allowed methods.
     """
-    verb, others = "GET" if method == "HEAD" else method, []
+    verb, others, template = "GET" if method == "HEAD" else method, list[str](), None
     for route in routes:
-        match = route.pattern.fullmatch(path)
+        match = route.pattern.fullmatch(path) if template in (None, route.template) else None
         if match is None:
             continue
+        template = route.template
         if route.method == verb:
             return route, {name: unquote(value) for name, value in match.groupdict().items()}
         others.append(route.method)

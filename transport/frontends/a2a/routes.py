@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 import msgspec
 
 from greenroom.actors.backends import a2a_codec as codec
@@ -53,8 +54,8 @@ def _rest(name: str, operation: Operation) -> Callable[[Gateway, Request], Await
 
 
 async def a2a_rpc(gateway: Gateway, request: Request) -> Response | Streamed:
-    """Perform an operation of the JSON-RPC binding."""
-    request_id = None
+    """Perform an operation of the JSON-RPC binding. A body that is no JSON object has the HTTP status 400, too."""
+    request_id, body = None, None
     try:
         try:
             body = msgspec.json.decode(request.body)
@@ -72,7 +73,8 @@ async def a2a_rpc(gateway: Gateway, request: Request) -> Response | Streamed:
         )
         return await perform(call)
     except (A2AFault, A2AInvalid, Refused) as error:
-        return fault_response("JSONRPC", request_id, fault_of(error))
+        response = fault_response("JSONRPC", request_id, fault_of(error))
+        return response if isinstance(body, dict) else attrs.evolve(response, status=400)
 
 
 # --- cards -----------------------------------------------------------------------------------------------------------
