@@ -28,9 +28,9 @@ DOORS: tuple[type[Door], ...] = (
     *(AiSdkDoor, AgUiDoor, OlderAgUiDoor, McpDoor, A2ADoor, AcpDoor),
 )
 PROTOCOLS = re.compile(
-    r"(?i)[a-z.:-]*(?:websocket|\bsse\b|\bcli\b|console|ai.?sdk|ag.?ui|copilot|\bmcp|\ba2a|\bacp\b|elicit)[a-z.:-]*"
+    r"(?i)[a-z.:-]*(?:websocket|\bsse\b|\bcli\b|console|ai.?sdk|ag.?ui|copilot|\bmcp|\ba2a(?![0-9a-f])|\bacp\b|elicit)[a-z.:-]*"
 )
-"""A word with the name of a protocol or of a door in it."""
+"""A word with the name of a protocol or of a door in it. Ids are random hexadecimal digits, which may be `a2a`."""
 NUMBERS = itertools.count(1)
 ROUNDS = 50
 SAMPLE = 2
