@@ -410,11 +410,6 @@ def item_field(item: A2AItem) -> str:
             assert_never(never)
 
 
-def written_item(item: A2AItem) -> dict[str, Any]:
-    """Return an item of a stream, or an answer to a message, as JSON data."""
-    return {item_field(item): written(item)}
-
-
 def _without_nulls(data: JSONValue) -> JSONValue:
     if isinstance(data, dict):
         return {

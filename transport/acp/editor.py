@@ -14,7 +14,6 @@ from greenroom.actors.contract.plain import JSONObject, JSONValue
 BACKLOG: Final = 64
 """Most lines that wait for an editor that reads slowly; then whoever has more to tell waits, too."""
 
-REQUEST_CANCELLED: Final = -32800
 NOT_FOUND: Final = -32002
 
 

@@ -147,7 +147,7 @@ def test_a_value_round_trips_through_the_protobuf_of_the_official_sdk(value):
 
 @given(items)
 def test_an_item_of_a_stream_round_trips_through_the_protobuf_of_the_official_sdk(item):
-    data = json.loads(json.dumps(values.written_item(item)))
+    data = json.loads(json.dumps({values.item_field(item): values.written(item)}))
     theirs = ParseDict(data, official.StreamResponse(), ignore_unknown_fields=False)
     assert read_item(data) == read_item(MessageToDict(theirs)) == item
 

@@ -17,7 +17,7 @@ from google.protobuf.json_format import ParseDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.actors.backends.a2a_values import A2AArtifact, written_item
+from greenroom.actors.backends.a2a_values import A2AArtifact, item_field, written
 from greenroom.actors.contract.envelope import Event
 from greenroom.actors.contract.spec import MODES
 from greenroom.actors.engine import inputs as inp
@@ -60,7 +60,7 @@ def rested(events: Sequence[Event], **asked: Any) -> Items:
 
 
 def as_json(items: Sequence[Any]) -> Items:
-    found: Items = json.loads(msgspec.json.encode([written_item(item) for item in items]))
+    found: Items = json.loads(msgspec.json.encode([{item_field(item): written(item)} for item in items]))
     return found
 
 
