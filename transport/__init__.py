@@ -1,7 +1,7 @@
 """The transport layer: gateway, client, command line, terminal.
 
-The package exports `serve` and `Address`, `connect` and `Client`, `Principal` and `Limits`; each is loaded at its
-first use.
+The package exports `serve` and `Address`, `connect` and `Client`, `Principal` and `Limits`, and for the sign-in of
+people `SignIn`, `SignInRequest` and `SignInRefusal`; each is loaded at its first use.
 """
 
 from __future__ import annotations
@@ -14,17 +14,23 @@ if TYPE_CHECKING:
     from .client import Client as Client
     from .client import connect as connect
     from .gateway.access import Principal as Principal
+    from .gateway.sign_in import SignIn as SignIn
+    from .gateway.sign_in import SignInRefusal as SignInRefusal
+    from .gateway.sign_in import SignInRequest as SignInRequest
     from .protocol.limits import Limits as Limits
     from .server.serve import Address as Address
     from .server.serve import serve as serve
 
-__all__ = ["Address", "Client", "Limits", "Principal", "connect", "serve"]
+__all__ = ["Address", "Client", "Limits", "Principal", "SignIn", "SignInRefusal", "SignInRequest", "connect", "serve"]
 
 _HOMES = {
     "Address": "server.serve",
     "Client": "client",
     "Limits": "protocol.limits",
     "Principal": "gateway.access",
+    "SignIn": "gateway.sign_in",
+    "SignInRefusal": "gateway.sign_in",
+    "SignInRequest": "gateway.sign_in",
     "connect": "client",
     "serve": "server.serve",
 }

@@ -144,7 +144,7 @@ class HttpConnection:
         if len(event.target) + sum(len(name) + len(value) + 4 for name, value in event.headers) > limits.header_bytes:
             raise Refused("headers_too_large", f"request line and headers are larger than {limits.header_bytes} bytes")
         self._method = event.method.decode("latin-1")
-        head = read_head(event)
+        head = read_head(event, self.stream.peer)
         self._kept = head.kept
         return head
 
@@ -240,7 +240,7 @@ class HttpConnection:
                 response.sent()
             return
         try:
-            await self._streamed(response, origin=allowed)
+            await self._streamed(response, origin=allowed, head=head, who=who)
         finally:
             if who is not None:
                 self.gateway.dismiss(who)
@@ -249,7 +249,7 @@ class HttpConnection:
         """Return the response, for every outcome, and the principal."""
         who = None
         try:
-            route, params, who = self._judged(head)
+            route, params, who = await self._judged(head)
             if route is None:
                 return Response(status=204, headers=_PREFLIGHT), None
             request = Request(
@@ -281,7 +281,7 @@ class HttpConnection:
         route = next((route for route in routes if route.pattern.fullmatch(head.path)), None)
         return refusal(refused) if route is None else route.refusal(refused)
 
-    def _judged(self, head: Head) -> tuple[Route[Gateway] | None, dict[str, str], Principal | None]:
+    async def _judged(self, head: Head) -> tuple[Route[Gateway] | None, dict[str, str], Principal | None]:
         """Return the route, the values of its path and the principal; no route for a preflight of an accepted origin.
 
         Raises:
@@ -292,7 +292,7 @@ class HttpConnection:
         if head.method == "OPTIONS" and origin in gateway.doorway.origins:
             return None, {}, None
         route, params = find(gateway.routes, head.method, head.path)
-        principal = gateway.keyring.bearer(head.headers.get("authorization"))
+        principal = await gateway.principal_of(head, route)
         if principal is not None:
             gateway.recognised(self.stream)
         if route.scope is not None:
@@ -330,19 +330,21 @@ class HttpConnection:
         parts.append(self.http.send(h11.EndOfMessage()))
         await self.stream.send_all(b"".join(part for part in parts if part))
 
-    async def _streamed(self, streamed: Streamed, *, origin: str | None) -> None:
+    async def _streamed(self, streamed: Streamed, *, origin: str | None, head: Head, who: Principal | None) -> None:
         """Send a streamed response, or the head of one.
 
         The chunks end the response, not the connection, and the head announces no close: with `connection: close`,
         Node's fetch mistakes a torn chunked body for a complete one.
         """
         fields = [("content-type", streamed.content_type), ("cache-control", "no-cache"), ("x-accel-buffering", "no")]
-        head = self._response(streamed.status, [*fields, *streamed.headers], origin, close=False)
-        await self.stream.send_all(self.http.send(head) or b"")
+        begin = self._response(streamed.status, [*fields, *streamed.headers], origin, close=False)
+        await self.stream.send_all(self.http.send(begin) or b"")
         if self._method == "HEAD":
             self.http.send(h11.EndOfMessage())
         else:
-            await ResponseStream(self.gateway, self.stream, self.http).run(streamed)
+            response = ResponseStream(self.gateway, self.stream, self.http)
+            with self.gateway.authenticator.watching(who, head, response.end):
+                await response.run(streamed)
 
     # --- upgrades ----------------------------------------------------------------------------------------------------
 
@@ -352,13 +354,13 @@ class HttpConnection:
         gateway.doorway.check(head.headers.get("host"), head.headers.get("origin"))
         if gateway.closing:
             raise Refused("closing", _STOPS)
-        principal = gateway.keyring.bearer(head.headers.get("authorization"))
+        principal = await gateway.authenticator.of_head(head)
         self.stream.begin_frames(handshake(head), self.http.trailing_data[0], gateway.limits)
         try:
             async with open_collapsing_nursery() as nursery:
                 ws = await self._accepted(nursery)
                 if ws is not None:
-                    await self._converse(ws, principal)
+                    await self._converse(ws, head, principal)
                 nursery.cancel_scope.cancel()
         except (trio_websocket.ConnectionClosed, LocalProtocolError):
             pass  # trio-websocket's reader answered a disconnected peer, or a peer that sends after its close frame
@@ -378,9 +380,9 @@ class HttpConnection:
             return ws
         return None
 
-    async def _converse(self, ws: trio_websocket.WebSocketConnection, who: Principal | None) -> None:
+    async def _converse(self, ws: trio_websocket.WebSocketConnection, head: Head, who: Principal | None) -> None:
         gateway = self.gateway
-        conversation = WebSocketConnection(gateway, self.stream)
+        conversation = WebSocketConnection(gateway, self.stream, head)
         gateway.authenticate(conversation)
         try:
             if who is not None and not gateway.welcome(conversation, who):

@@ -30,12 +30,13 @@ class Head:
     Attributes:
         method, path: The path is still encoded.
         query: The last value of each name.
-        headers: Names in lower case, the last value of each.
+        headers: Names in lower case; the values of a repeated header are joined with commas (RFC 9110 section 5.3).
         upgrade: True if the request asks for a WebSocket.
         subprotocols: The offered subprotocols.
         modern: True for HTTP/1.1.
         size: Announced size of the body in bytes; None if the body is chunked.
         kept: True if the peer keeps the connection for further requests (HTTP/1.1 without `Connection: close`).
+        peer: IP address at the other end of the connection: of the client, or of a proxy; None if there is none.
     """
 
     method: str
@@ -47,10 +48,11 @@ class Head:
     modern: bool
     size: int | None
     kept: bool
+    peer: str | None = None
 
 
-def read_head(request: h11.Request) -> Head:
-    """Validate and convert the head of a request.
+def read_head(request: h11.Request, peer: str | None = None) -> Head:
+    """Validate and convert the head of a request from `peer`.
 
     Raises:
         Refused: bad_message.
@@ -59,7 +61,8 @@ def read_head(request: h11.Request) -> Head:
     for name, value in request.headers:
         if name in by_name and name in ONCE:
             raise Refused("bad_message", f"there is more than one header {name.decode()}; send one")
-        by_name[name] = value
+        joint = b"; " if name == b"cookie" else b", "
+        by_name[name] = by_name[name] + joint + value if name in by_name else value
     if b"transfer-encoding" in by_name and b"content-length" in by_name:
         raise Refused("bad_message", "there are both Content-Length and Transfer-Encoding; send one")
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in by_name.items()}
@@ -77,6 +80,7 @@ def read_head(request: h11.Request) -> Head:
         modern=modern,
         size=None if b"transfer-encoding" in by_name else int(headers.get("content-length", "0")),
         kept=modern and b"close" not in _tokens(b",".join(connection)),
+        peer=peer,
     )
 
 

@@ -38,6 +38,19 @@ class ResponseStream:
     gateway: Gateway
     stream: SharedStream
     http: h11.Connection
+    _waiting: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
+    _ending: bool = attrs.field(init=False, default=False)
+
+    @property
+    def ending(self) -> bool:
+        """True if the stream is to end after the chunk that is being written."""
+        return self._ending or self.gateway.closing
+
+    def end(self, *_: object) -> None:
+        """End the stream as the stop of the gateway does: after the chunk that is being written, well-formed."""
+        self._ending = True
+        if self._waiting in self.gateway.idle:
+            self._waiting.cancel()
 
     async def run(self, streamed: Streamed) -> None:
         """Write chunks until the end of the response, the disconnect of the peer, or the stop of the gateway."""
@@ -59,13 +72,13 @@ class ResponseStream:
                     await streamed.abandoned()
 
     async def _copied(self, streamed: Streamed) -> bool:
-        """Write all chunks; return False if the gateway or the runtime stops first.
+        """Write all chunks; return False if the gateway or the runtime stops first, or the stream is to `end`.
 
         Only a wait for a chunk is interrupted.
         """
         idle = self.gateway.idle
-        with trio.CancelScope() as scope:
-            if self.gateway.closing:
+        with self._waiting as scope:
+            if self.ending:
                 scope.cancel()
             idle.add(scope)
             try:
@@ -87,7 +100,7 @@ class ResponseStream:
                 await self._chunk(chunk)
             return
         await self._chunk(chunk)
-        if self.gateway.closing:
+        if self.ending:
             scope.cancel()
 
     async def _chunk(self, chunk: bytes) -> None:

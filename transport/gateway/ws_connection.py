@@ -49,8 +49,10 @@ from ..protocol.ws_actions import (
 from ..protocol.ws_session import Identity, ServerInfo, SessionPhase, WebSocketSession
 from .access import Principal, SeesFailed
 from .api import plain_view
+from .authenticator import OpenSignIn, close_code_of
 from .feed import ListWatch
 from .gateway import Gateway
+from .request_head import Head
 from .shared_stream import SharedStream
 from .subscription import Subscription
 
@@ -68,15 +70,19 @@ class WebSocketConnection:
         stream: The stream that both sides write to.
         principal: The authenticated principal; None before hello.
         counted: True if the connection counts for its principal.
+        head: The head of the upgrade.
+        opened: The watch over the principal; None before hello, and for a principal that is never asked about again.
         session: Decides what happens on the connection.
         output: The output of the session.
     """
 
-    def __init__(self, gateway: Gateway, stream: SharedStream, principal: Principal | None = None) -> None:
+    def __init__(self, gateway: Gateway, stream: SharedStream, head: Head, principal: Principal | None = None) -> None:
         self.id = gateway.new_connection_id()
         self.stream = stream
         self.principal = principal
         self.counted = False
+        self.head = head
+        self.opened: OpenSignIn | None = None
         server = ServerInfo(connection=self.id, server=f"greenroom/{gr.__version__}", epoch=gateway.epoch)
         self.session = WebSocketSession(server, gateway.limits, trio.current_time())
         self.output = self.session.output
@@ -93,7 +99,9 @@ class WebSocketConnection:
 
     @property
     def who(self) -> Principal:
-        """The authenticated principal; an error before authentication."""
+        """The authenticated principal, as of the newest answer about it; an error before authentication."""
+        if self.opened is not None:
+            return self.opened.principal
         assert self.principal is not None  # noqa: S101 - the session requests nothing before
         return self.principal
 
@@ -265,7 +273,7 @@ class WebSocketConnection:
         try:
             match action:
                 case Authenticate():
-                    return self._authenticate(action.token)
+                    return await self._authenticate(action.token)
                 case FindHead():
                     return session.head_found(await self._gateway.api.head(self.who, action.run))
                 case TakeSnapshot():
@@ -293,12 +301,17 @@ class WebSocketConnection:
             return await api.fork(self.who, command)
         return await api.command(self.who, command)
 
-    def _authenticate(self, token: str) -> Actions:
-        who = self._gateway.keyring.find(token)
-        if who is None:
-            return self.session.rejected()
-        if not self._gateway.welcome(self, who):
-            return self.session.rejected(crowded=who.name)
+    async def _authenticate(self, token: str) -> Actions:
+        """Find the principal of a token. A refusal closes the connection; it is not the answer to a request."""
+        gateway = self._gateway
+        try:
+            who = await gateway.authenticator.of_hello(self.head, token)
+        except Refused as refused:
+            return self.session.rejected(close_code_of(refused), refused.message)
+        if self.session.phase is SessionPhase.CLOSED:
+            return ()
+        if not gateway.welcome(self, who, token):
+            return self.session.rejected(codes.OVERLOADED, f"{who.name} has too many connections")
         return self.session.welcomed(identity_of(who))
 
     def _open_watch(self, frame: up.Watch) -> Actions:

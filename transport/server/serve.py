@@ -23,6 +23,7 @@ from ..gateway.access import OriginPolicy, Principal, TokenTable, own_hosts
 from ..gateway.exposed import Cards, a2a_options
 from ..gateway.gateway import Gateway, OnAbort
 from ..gateway.http_connection import serve_connection
+from ..gateway.sign_in import Authenticate, SignIn
 from ..protocol.limits import Limits
 from .routes import routes_with
 
@@ -69,6 +70,7 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
     port: int = 8765,
     token: str | None = None,
     principals: Iterable[Principal] = (),
+    authenticate: Authenticate | SignIn | Iterable[SignIn] = (),
     hosts: Iterable[str] = (),
     origins: Iterable[str] = (),
     limits: Limits | None = None,
@@ -92,6 +94,9 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
         port: 0 selects a free port.
         token: Token of the principal "operator", which has all scopes.
         principals: Further principals; with principals and without a token there is no operator.
+        authenticate: An async function from the head of a request to its principal, for all requests that name none of
+            the principals above; or a `SignIn`, which has its limits; or several, of which the first answer counts.
+            There is no operator without a token then, either.
         hosts: Accepted Host headers in addition to those of loopback; needed for browsers if bound elsewhere.
         origins: Pages of other hosts that may use the gateway (Origin headers); they get CORS headers.
         limits: Limits on what clients can send and hold.
@@ -117,7 +122,8 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
     """
     limits = limits or Limits()
     who = tuple(principals)
-    made = _made_token(host, token, who)
+    sign_ins = _sign_ins(authenticate)
+    made = _made_token(host, token, [*who, *sign_ins])
     if made is not None:
         who = (*who, Principal(name="operator", token=made))
     _check(who)
@@ -140,6 +146,7 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
         doorway=doorway,
         limits=limits,
         routes=routes_with(offered),
+        sign_ins=sign_ins,
         on_abort=on_abort,
         a2a=offered,
         mcp=exposed,
@@ -167,6 +174,8 @@ async def _serve(gateway: Gateway, hall: Acceptor, started: Callable[[], None]) 
         await supervisor.start_child_ready(part_spec("connections", hall.body, shutdown=FAREWELL))
         await supervisor.start_child_ready(part_spec("lists", _lists(gateway), shutdown=1.0))
         await supervisor.start_child_ready(part_spec("pulse", _pulse(gateway), shutdown=1.0))
+        if gateway.sign_ins:
+            await supervisor.start_child_ready(part_spec("sign-ins", _sign_in_watch(gateway), shutdown=1.0))
         end_renames = gateway.runtime.reader.on_rename(gateway.renamed)
         started()
         restart = True
@@ -243,6 +252,14 @@ def _pulse(gateway: Gateway) -> Callable[[ActorContext[Any]], Any]:
     return body
 
 
+def _sign_in_watch(gateway: Gateway) -> Callable[[ActorContext[Any]], Any]:
+    async def body(ctx: ActorContext[object]) -> None:
+        ctx.ready()
+        await gateway.authenticator.run()
+
+    return body
+
+
 def is_loopback(host: str) -> bool:
     """Return True if the address is reachable only from this machine."""
     if host == "localhost":
@@ -253,12 +270,26 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _made_token(host: str, token: str | None, principals: Sequence[Principal]) -> str | None:
-    if token is not None or principals:
+def _made_token(host: str, token: str | None, others: Sequence[Principal | SignIn]) -> str | None:
+    if token is not None or others:
         return token
     if not is_loopback(host):
-        raise gr.UsageError(f"host={host!r} can be reached from outside: give token=... or principals=[...]")
+        raise gr.UsageError(
+            f"host={host!r} can be reached from outside: give token=..., principals=[...] or authenticate=..."
+        )
     return new_token()
+
+
+def _sign_ins(authenticate: Authenticate | SignIn | Iterable[SignIn]) -> tuple[SignIn, ...]:
+    if isinstance(authenticate, SignIn):
+        return (authenticate,)
+    if not isinstance(authenticate, Iterable):
+        return (SignIn(authenticate),)
+    sign_ins = tuple(authenticate)
+    wrong = [one for one in sign_ins if not isinstance(one, SignIn)]
+    if wrong:
+        raise gr.UsageError(f"authenticate has {wrong[0]!r:.100}; give an async function, a SignIn, or several SignIns")
+    return sign_ins
 
 
 def _listening(sockets: object) -> Sequence[socket.socket]:
