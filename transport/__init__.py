@@ -1,7 +1,7 @@
 """The transport layer: gateway, client, command line, terminal.
 
 The package exports `serve` and `Address`, `connect` and `Client`, `Principal` and `Limits`, and for the sign-in of
-people `SignIn`, `SignInRequest` and `SignInRefusal`; each is loaded at its first use.
+people `SignIn`, `SignInRequest`, `SignInRefusal`, `token_file` and `trusted_proxy`; each is loaded at its first use.
 """
 
 from __future__ import annotations
@@ -17,11 +17,25 @@ if TYPE_CHECKING:
     from .gateway.sign_in import SignIn as SignIn
     from .gateway.sign_in import SignInRefusal as SignInRefusal
     from .gateway.sign_in import SignInRequest as SignInRequest
+    from .gateway.token_file import token_file as token_file
+    from .gateway.trusted_proxy import trusted_proxy as trusted_proxy
     from .protocol.limits import Limits as Limits
     from .server.serve import Address as Address
     from .server.serve import serve as serve
 
-__all__ = ["Address", "Client", "Limits", "Principal", "SignIn", "SignInRefusal", "SignInRequest", "connect", "serve"]
+__all__ = [
+    "Address",
+    "Client",
+    "Limits",
+    "Principal",
+    "SignIn",
+    "SignInRefusal",
+    "SignInRequest",
+    "connect",
+    "serve",
+    "token_file",
+    "trusted_proxy",
+]
 
 _HOMES = {
     "Address": "server.serve",
@@ -33,6 +47,8 @@ _HOMES = {
     "SignInRequest": "gateway.sign_in",
     "connect": "client",
     "serve": "server.serve",
+    "token_file": "gateway.token_file",
+    "trusted_proxy": "gateway.trusted_proxy",
 }
 
 
