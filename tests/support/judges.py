@@ -1,4 +1,4 @@
-"""What a judge needs and may be missing here: programs, npm packages, frameworks. Its test is then skipped with a reason.
+"""What a judge needs and may be missing: programs, npm packages, frameworks. Its test is then skipped with a reason.
 
 With GREENROOM_JUDGES=required (the CI) it fails instead; tests/conftest.py sees to that for every test marked `judge`.
 """
