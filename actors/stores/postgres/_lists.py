@@ -60,11 +60,11 @@ def _lines(link: Link, query: RunQuery, behind: Position | None) -> Iterator[Lin
     for candidates in positions(query, behind, find):
         for start in range(0, len(candidates), _LINES):
             some = {number: (since, number) for since, number in candidates[start : start + _LINES]}
-            for number, line, read in _read(link, "number", Bigints(some)):
+            for number, line, read in lines_of(link, "number", Bigints(some)):
                 yield some[number], line, read
 
 
-def _read(
+def lines_of(
     link: Link, key: Literal["number", "run_id"], values: Bigints | Texts
 ) -> Iterator[tuple[int, RunSummary | str, int]]:
     """Yield lines of a list (for an unreadable run, its id), and the bytes read for each."""
@@ -116,5 +116,5 @@ def progress(link: Link, run_ids: Sequence[str]) -> Mapping[str, RunProgress]:
 def summaries(link: Link, run_ids: Sequence[str], counted: bool) -> RunPage:
     """Return the lines of these runs, in this order."""
     with link.transaction(SNAPSHOT) if counted else nullcontext():
-        lines = (line for _, line, _ in _read(link, "run_id", Texts(run_ids)))
+        lines = (line for _, line, _ in lines_of(link, "run_id", Texts(run_ids)))
         return whole_page(lines, counts(link) if counted else None)

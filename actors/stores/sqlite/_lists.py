@@ -49,7 +49,7 @@ def _lines(connection: sqlite3.Connection, query: RunQuery, behind: Position | N
 
     for candidates in positions(query, behind, find):
         for position in candidates:
-            yield position, *_line(connection, position[1])
+            yield position, *line_of(connection, position[1])
 
 
 def _table(query: RunQuery) -> str:
@@ -76,7 +76,7 @@ def _table(query: RunQuery) -> str:
     return "runs INDEXED BY runs_done" if status is RunStatus.DONE else "runs"
 
 
-def _line(connection: sqlite3.Connection, number: int) -> tuple[RunSummary | str, int]:
+def line_of(connection: sqlite3.Connection, number: int) -> tuple[RunSummary | str, int]:
     """Return a line of a list (for an unreadable run, its id), and the bytes read for it."""
     columns = connection.execute(_LINE, (number,)).fetchone()
     run_id, _, _, ended, *_, blob, row = columns
@@ -128,5 +128,5 @@ def summaries(connection: sqlite3.Connection, run_ids: Iterable[str], counted: b
     """Return the lines of these runs, in this order."""
     sql = "SELECT number FROM runs WHERE run_id = ?"
     rows = (connection.execute(sql, (run_id,)).fetchone() for run_id in run_ids)
-    lines = (_line(connection, number[0])[0] for number in rows if number is not None)
+    lines = (line_of(connection, number[0])[0] for number in rows if number is not None)
     return whole_page(lines, counts(connection) if counted else None)
