@@ -133,7 +133,8 @@ OWNERS = {
     "psycopg": ("actors/stores/postgres/*",),
     "sqlite3": ("actors/stores/*",),
     "trio_websocket": ("transport/*",),
-    **dict.fromkeys(("mcp", "mcp_types", "anyio", "httpx2", "pydantic"), ("actors/toolsets/mcp*.py",)),
+    **dict.fromkeys(("mcp", "mcp_types", "anyio", "httpx2"), ("actors/toolsets/mcp*.py",)),
+    "pydantic": ("actors/toolsets/mcp*.py", "actors/contract/user_types/pydantic_*.py"),
 }
 
 # Design notes and prototypes lie beside the repository; nothing may depend on them.
