@@ -104,7 +104,7 @@ ROOMS = {
         {"client", "gateway"},
         {"acp", "frontends"},
         {"server"},
-        {"cli", "demo"},
+        {"aio", "cli", "demo"},
     ),
 }
 MOST_FILES = 45
