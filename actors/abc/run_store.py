@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -266,11 +266,20 @@ class RunStore(abc.ABC):
         """
 
     @abc.abstractmethod
-    async def runs(self, query: RunQuery) -> RunPage:
+    async def runs(
+        self, query: RunQuery, *, among: Sequence[str] | None = None, shown: Callable[[str], str] | None = None
+    ) -> RunPage:
         """Return a page of runs from one consistent snapshot.
 
         A page costs about its size, regardless of the number of runs: with no filter, with one of status, agent,
-        thread_id, by and prefix, and in either order. Other filters may read a few words of each run.
+        thread_id, by, prefix, code and outcome, and in either order. Other filters may read a few words of each run.
+        With a text, a page reads the first and the last event of at most `SEARCHED` runs, has the hits among these,
+        and its cursor goes on behind them.
+
+        Args:
+            query: the filters.
+            among: ids of the only runs that may be listed; None for all.
+            shown: the redaction of the reader: a text that is hidden by it is not found.
 
         Raises:
             UsageError: a value is invalid, or the cursor belongs to another query.

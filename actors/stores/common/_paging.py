@@ -50,6 +50,8 @@ def _digest(query: RunQuery) -> str:
     if query.by is not None or query.text is not None or query.since or query.until or query.order != ORDERS[0]:
         moments = [None if moment is None else moment.isoformat() for moment in (query.since, query.until)]
         parts += [query.by, query.text, *moments, query.order]
+    if query.outcome is not None or query.code is not None or query.tool is not None:
+        parts += ["", query.outcome, query.code, query.tool]
     return content_digest(parts)[:8]
 
 

@@ -26,6 +26,7 @@ from ._encoding import encode_commit, encode_new
 from ._outages import NoThread
 from ._requests import CommitRequest, CreateRequest
 from ._requests_api import RequestQueue, RequestStore
+from ._text_search import Shown
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -63,7 +64,15 @@ class ThreadQueries(Protocol[C_contra]):
 class ListQueries(Protocol[C_contra]):
     """The module with the queries of lists. See `Store.runs` and `Store.summaries`."""
 
-    def page(self, connection: C_contra, query: RunQuery, behind: _paging.Position | None, /) -> RunPage: ...
+    def page(
+        self,
+        connection: C_contra,
+        query: RunQuery,
+        behind: _paging.Position | None,
+        among: Sequence[str] | None,
+        shown: Shown | None,
+        /,
+    ) -> RunPage: ...
     def summaries(self, connection: C_contra, run_ids: Sequence[str], counted: bool, /) -> RunPage: ...
 
 
@@ -196,8 +205,8 @@ class QueryStore(RequestStore, Generic[C]):
         return await self._read(self._queries.values, space, after, limit)
 
     @override
-    async def runs(self, query: RunQuery) -> RunPage:
-        return await self._read(self._lists.page, query, _paging.start(query))
+    async def runs(self, query: RunQuery, *, among: Sequence[str] | None = None, shown: Shown | None = None) -> RunPage:
+        return await self._read(self._lists.page, query, _paging.start(query), among, shown)
 
     @override
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
