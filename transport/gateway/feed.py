@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, Protocol
 
+import attrs
 import trio
 
 import greenroom as gr
@@ -278,6 +279,7 @@ class RunListFeed:
 
     async def _tell_changes(self, run_ids: Sequence[str]) -> None:
         reader = self._reader
+        hits = await self._deep_hits(run_ids)
         for line in (await reader.summaries(run_ids)).runs:
             info, status = line.info, line.row.status
             row: RunLine | None = None
@@ -289,10 +291,18 @@ class RunListFeed:
                     self._note(who, info.run_id, status, seen=seen[who.name])
                 if not seen[who.name] or watch.wants is not None:
                     continue
-                matches = watch.query.matches(line)
+                matches = watch.query.matches(line) and (watch not in hits or info.run_id in hits[watch])
                 if matches and row is None:
                     row, _ = row_of(line, reader)
                 self._put(watch, info.run_id, row if matches else None)
+
+    async def _deep_hits(self, run_ids: Sequence[str]) -> dict[ListWatch, set[str]]:
+        """Return those of the runs that are in the list of each watch whose query only the store can judge."""
+        hits: dict[ListWatch, set[str]] = {}
+        for watch in [candidate for candidate in self._watches if candidate.query.deep and candidate.wants is None]:
+            query = attrs.evolve(watch.query, limit=AT_ONCE, cursor=None, counts=False)
+            hits[watch] = {line.info.run_id for line in (await self._reader.page(query, among=run_ids)).runs}
+        return hits
 
     def _put(self, watch: ListWatch, run_id: str, row: RunLine | None) -> None:
         """Send the present row of a run, or that the run is not in the list."""
