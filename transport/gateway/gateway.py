@@ -169,6 +169,27 @@ class Gateway:
     # --- connections
     # -----------------------------------------------------------------------------------------------------
 
+    @property
+    def full(self) -> bool:
+        """True while there are as many connections as there may be."""
+        return self.open >= self.most
+
+    @contextmanager
+    def connection(self, stream: FrameStream) -> Iterator[None]:
+        """Count a connection for the block. Its peer is a stranger first, and the block may be cancelled."""
+        self.open += 1
+        self.metrics.opened("any")
+        try:
+            with self.stranger(stream):
+                yield
+        finally:
+            if stream.stalled:
+                self.metrics.cut("stalled")
+            self.open -= 1
+            if not self.open:
+                self.emptied.set()
+            self.metrics.closed("any")
+
     @contextmanager
     def stranger(self, stream: FrameStream) -> Iterator[None]:
         """Register a connection as a stranger until its peer is `recognised`.
