@@ -18,6 +18,7 @@ from ...contract.recording import RecordDelta
 from ...contract.rows import RunOutline, RunRecord, ThreadInfo
 from ...contract.run_lists import RunPage, RunQuery
 from ...contract.state import StateWrite
+from ...contract.ticket_lists import TicketPage, TicketQuery
 from ...stored_values import StoredValue, check_page
 from . import _paging
 from ._commit_rules import InvalidCommit
@@ -53,10 +54,11 @@ class Queries(Protocol[C_contra]):
 
 
 class ListQueries(Protocol[C_contra]):
-    """The module with the queries of lists. See `Store.runs` and `Store.summaries`."""
+    """The module with the queries of lists. See `Store.runs`, `Store.summaries` and `Store.tickets`."""
 
     def page(self, connection: C_contra, query: RunQuery, behind: _paging.Position | None, /) -> RunPage: ...
     def summaries(self, connection: C_contra, run_ids: Sequence[str], counted: bool, /) -> RunPage: ...
+    def tickets(self, connection: C_contra, query: TicketQuery, behind: _paging.Position | None, /) -> TicketPage: ...
 
 
 class QueryStore(RequestStore, Generic[C]):
@@ -184,3 +186,7 @@ class QueryStore(RequestStore, Generic[C]):
     @override
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
         return await self._read(self._lists.summaries, tuple(run_ids), counts)
+
+    @override
+    async def tickets(self, query: TicketQuery) -> TicketPage:
+        return await self._read(self._lists.tickets, query, _paging.start_tickets(query))

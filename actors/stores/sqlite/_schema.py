@@ -264,6 +264,11 @@ _THIRTEENTH: Final = Migration(
     ),
 )
 
+_FOURTEENTH: Final = Migration(
+    summary="lists of the open tickets of all runs",
+    statements=("CREATE INDEX tickets_oldest ON tickets(requested_at) WHERE status = 'open'",),
+)
+
 MIGRATIONS: Final[Sequence[Migration]] = (
     _FIRST,
     _SECOND,
@@ -278,6 +283,7 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     _ELEVENTH,
     _TWELFTH,
     _THIRTEENTH,
+    _FOURTEENTH,
 )
 """In order, never changed once released: the n-th makes version n from version n - 1."""
 
