@@ -174,8 +174,8 @@ class RunReader:
 
     # --- lists -------------------------------------------------------------------------------------------------------
 
-    async def page(self, query: RunQuery) -> RunPage:
-        """Return the page of runs for a query; see `Runtime.runs`.
+    async def page(self, query: RunQuery, *, among: Sequence[str] | None = None) -> RunPage:
+        """Return the page of runs for a query; see `Runtime.runs`. `among`: ids of the only runs that may be listed.
 
         Raises:
             UsageError: a value is invalid, or the cursor belongs to another query.
@@ -183,7 +183,7 @@ class RunReader:
         if not isinstance(query, RunQuery):
             raise UsageError(f"page({query!r:.200}): give a RunQuery, or use runtime.runs(...)")
         with self._services.signals.looking():
-            page = await self._services.store.runs(query)
+            page = await self._services.store.runs(query, among=among, shown=self.redactor.text)
         return self._shown(page)
 
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:

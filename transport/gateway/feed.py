@@ -190,6 +190,7 @@ class RunListFeed:
     async def _tell_changes(self, run_ids: Sequence[str]) -> None:
         reader = self._reader
         told = list[tuple[ListWatch, TicketQuery, gr.RunSummary]]()
+        hits = await self._deep_hits(run_ids)
         for line in (await reader.summaries(run_ids)).runs:
             info, status = line.info, line.row.status
             row: RunLine | None = None
@@ -204,7 +205,7 @@ class RunListFeed:
                 if isinstance(watch.query, TicketQuery):
                     told.append((watch, watch.query, line))
                     continue
-                matches = watch.query.matches(line)
+                matches = watch.query.matches(line) and (watch not in hits or info.run_id in hits[watch])
                 if matches and row is None:
                     row, _ = row_of(line, reader)
                 self._put(watch, info.run_id, row if matches else None)
@@ -244,6 +245,15 @@ class RunListFeed:
             others = {name: row for name, row in watch.shown.items() if row.run_id != run_id}
             watch.shown = others | {row.ticket_id: row for row in rows}
         watch.put(run_id, down.AskedTickets(watch=watch.name, run=run_id, tickets=rows))
+
+    async def _deep_hits(self, run_ids: Sequence[str]) -> dict[ListWatch, set[str]]:
+        """Return those of the runs that are in the list of each watch whose query only the store can judge."""
+        hits: dict[ListWatch, set[str]] = {}
+        for watch in [candidate for candidate in self._watches if candidate.wants is None]:
+            if isinstance(watch.query, gr.RunQuery) and watch.query.deep:
+                query = attrs.evolve(watch.query, limit=AT_ONCE, cursor=None, counts=False)
+                hits[watch] = {line.info.run_id for line in (await self._reader.page(query, among=run_ids)).runs}
+        return hits
 
     def _put(self, watch: ListWatch, run_id: str, row: RunLine | None) -> None:
         """Send the present row of a run, or that the run is not in the list."""

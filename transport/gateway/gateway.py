@@ -30,10 +30,10 @@ from .downloads import Downloads
 from .exposed import A2AOptions
 from .fanout import RunPumps
 from .feed import RunListFeed
+from .frame_stream import FrameStream
 from .http import Route
 from .metrics import Metrics
 from .questions import QuestionBoard
-from .shared_stream import SharedStream
 
 logger = logging.getLogger("greenroom.gateway")
 
@@ -84,7 +84,7 @@ class Gateway:
     questions: QuestionBoard = attrs.field(factory=QuestionBoard)
     metrics: Metrics = attrs.field(factory=Metrics)
     most: int = attrs.field(init=False)
-    strangers: dict[SharedStream, trio.CancelScope] = attrs.field(factory=dict)
+    strangers: dict[FrameStream, trio.CancelScope] = attrs.field(factory=dict)
     conversations: set[Closable] = attrs.field(factory=set)
     closing: bool = False
     stopping: trio.Event = attrs.field(factory=trio.Event)
@@ -170,7 +170,7 @@ class Gateway:
     # -----------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def stranger(self, stream: SharedStream) -> Iterator[None]:
+    def stranger(self, stream: FrameStream) -> Iterator[None]:
         """Register a connection as a stranger until its peer is `recognised`.
 
         It may be closed to make room for a newer one. Clients show tokens within seconds, so the oldest of many
@@ -187,7 +187,7 @@ class Gateway:
             finally:
                 self.strangers.pop(stream, None)
 
-    def recognised(self, stream: SharedStream) -> None:
+    def recognised(self, stream: FrameStream) -> None:
         """Keep a connection whose peer has shown a token."""
         self.strangers.pop(stream, None)
 

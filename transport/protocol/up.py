@@ -172,6 +172,9 @@ class Watch:
     since: str | None = None
     until: str | None = None
     text: str | None = None
+    outcome: str | None = None
+    code: str | None = None
+    tool: str | None = None
     order: RunOrder = "newest"
     limit: PageLimit = attrs.field(default=50, validator=_limit)
 

@@ -107,6 +107,7 @@ class RunTables:
         ticket_numbers: ticket id -> its number among the tickets of all runs, in the order in which they were opened.
         ids, targets: command id, target key -> position in the inbox.
         record: the record's part of each commit.
+        tools: The names of the tools of its calls.
         owner: name of the process that has the newest claim; "" in a store that is not shared; None: no process.
         queue, priority, dedupe: as in `NewRun`, where the queue has its name.
         ready_at: The time from which a process may claim the run.
@@ -144,6 +145,7 @@ class RunTables:
     targets: dict[str, int] = attrs.field(init=False, factory=dict)
     state: StateHistory = attrs.field(init=False, factory=StateHistory)
     record: list[RecordDelta] = attrs.field(init=False, factory=list)
+    tools: set[str] = attrs.field(init=False, factory=set)
 
     @property
     def rank(self) -> datetime:

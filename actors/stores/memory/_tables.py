@@ -125,6 +125,7 @@ class MemoryTables(WorkTables):
         run.row = commit.row
         for call in commit.calls:
             run.calls[call.call_id] = call
+            run.tools.add(call.tool)
         for ticket in commit.tickets:
             if ticket.ticket_id not in run.tickets and ticket.call_id is not None:
                 run.newest_ticket[ticket.call_id] = ticket.ticket_id
