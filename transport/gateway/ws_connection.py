@@ -15,6 +15,7 @@ import attrs
 import trio
 
 import greenroom as gr
+from greenroom.actors.contract.ticket_lists import TicketQuery
 from greenroom.supervision import failure_of
 from greenroom.supervision.nursery import open_collapsing_nursery
 
@@ -49,10 +50,11 @@ from ..protocol.ws_actions import (
 from ..protocol.ws_session import Identity, ServerInfo, SessionPhase, WebSocketSession
 from .access import Principal, SeesFailed
 from .api import plain_view
-from .feed import ListWatch
 from .frame_stream import FrameStream, Messages, MessagesEnded
 from .gateway import Gateway
 from .subscription import Subscription
+from .ticket_listing import ticket_query
+from .watches import ListWatch
 
 FAREWELL: Final = 2.0
 """Seconds to write the last frames."""
@@ -299,13 +301,17 @@ class WebSocketConnection:
             return self.session.rejected(crowded=who.name)
         return self.session.welcomed(identity_of(who))
 
-    def _open_watch(self, frame: up.Watch) -> Actions:
+    def _open_watch(self, frame: up.Watch | up.WatchTickets) -> Actions:
         feed = self._gateway.feed
-        query = self._gateway.api.query(self.who, attrs.asdict(frame))
-        try:
-            query.check()
-        except gr.UsageError as error:
-            raise Refused("unprocessable", str(error)) from error
+        query: gr.RunQuery | TicketQuery
+        if isinstance(frame, up.WatchTickets):
+            query = ticket_query(self.who, attrs.asdict(frame))
+        else:
+            query = self._gateway.api.query(self.who, attrs.asdict(frame))
+            try:
+                query.check()
+            except gr.UsageError as error:
+                raise Refused("unprocessable", str(error)) from error
         self._close_watch(frame.id)
         watch = self._watched[frame.id] = ListWatch(self, feed, frame.id, query, self._gateway.limits.watch_bytes)
         feed.join(watch)
