@@ -18,6 +18,7 @@ from ..contract.recording import RecordDelta
 from ..contract.rows import Judge, RunOutline, RunRecord, ThreadInfo
 from ..contract.run_lists import RunPage, RunQuery
 from ..contract.state import StateWrite
+from ..contract.thread_lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
 from ..store_events import Report
 
 
@@ -233,6 +234,28 @@ class RunStore(abc.ABC):
     @abc.abstractmethod
     async def messages(self, thread_id: str) -> Sequence[Message]:
         """Return a thread's history, in order. Its parts are without their bytes, which `parts` returns."""
+
+    @abc.abstractmethod
+    async def history(self, thread_id: str, query: HistoryQuery) -> HistoryPage | None:
+        """Return a part of a thread's history; None if no run was ever created in the thread.
+
+        A page ends with the message that reaches `MESSAGE_BYTES`, and costs about its size, regardless of the length of
+        the history. Positions are without a gap; an emptied thread begins with 1 again.
+
+        Raises:
+            UsageError: a value is invalid.
+        """
+
+    @abc.abstractmethod
+    async def threads(self, query: ThreadQuery) -> ThreadPage:
+        """Return a page of the threads that have runs, from one consistent snapshot, in the order of the newest runs.
+
+        A page costs about the number of runs between its first and its last line; with `by`, the number of the
+        principal's runs. Threads of which a run is unreadable, and would be in the line, are left out.
+
+        Raises:
+            UsageError: a value is invalid, or the cursor belongs to another query.
+        """
 
     @abc.abstractmethod
     async def parts(self, thread_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:

@@ -107,7 +107,7 @@ LOG_REASON: Final = "the reason, for the log"
 COMMAND_ID: Final = option("--id ID", "id of the command: repeated with the same id, a command acts once")
 DEBUG: Final = option("--debug", "show the traceback of an error")
 MODEL: Final = (
-    option("--model NAME", "ask this model, such as openai:gpt-5-mini, in place of the agent's own"),
+    option("--model NAME", "ask this model, such as openai:gpt-5-mini or ollama:qwen3, in place of the agent's own"),
     option("--base-url URL", "where the model's provider is, such as http://127.0.0.1:8080/v1"),
 )
 ANSWERING: Final = (

@@ -11,6 +11,7 @@ import msgspec
 
 from ...contract.ids import content_digest
 from ...contract.run_lists import ORDERS, RunQuery
+from ...contract.thread_lists import ThreadQuery
 from ...errors import UsageError
 from ...stored_values import PAGE_BYTES, StoredValue
 
@@ -78,3 +79,26 @@ def start(query: RunQuery) -> Position | None:
     if not (0 <= since < 2**63 and 0 <= number < 2**63):
         raise UsageError(f"cursor={query.cursor!r:.200} is invalid; start again without a cursor")
     return since, number
+
+
+def encode_thread(query: ThreadQuery, number: int) -> str:
+    """Return the cursor of the page after a thread; `number` is that of the run by which the thread is in its place."""
+    return base64.urlsafe_b64encode(msgspec.json.encode([content_digest(["thread", query.by])[:8], number])).decode()
+
+
+def thread_start(query: ThreadQuery) -> int | None:
+    """Return the number of the run behind which the page begins; None for the first page.
+
+    Raises:
+        UsageError: a value is invalid, or the cursor belongs to another query.
+    """
+    query.check()
+    if query.cursor is None:
+        return None
+    try:
+        digest, number = msgspec.json.decode(base64.urlsafe_b64decode(query.cursor), type=tuple[str, int])
+    except (binascii.Error, ValueError) as error:
+        raise UsageError(f"cursor={query.cursor!r:.200} is invalid; start again without a cursor") from error
+    if digest != content_digest(["thread", query.by])[:8] or not 0 <= number < 2**63:
+        raise UsageError("this cursor is of another query; keep the filter, or start without a cursor")
+    return number

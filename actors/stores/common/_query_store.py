@@ -18,6 +18,7 @@ from ...contract.recording import RecordDelta
 from ...contract.rows import RunOutline, RunRecord, ThreadInfo
 from ...contract.run_lists import RunPage, RunQuery
 from ...contract.state import StateWrite
+from ...contract.thread_lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
 from ...stored_values import StoredValue, check_page
 from . import _paging
 from ._commit_rules import InvalidCommit
@@ -53,6 +54,13 @@ class Queries(Protocol[C_contra]):
     def values(self, connection: C_contra, space: str, after: str, limit: int, /) -> Sequence[StoredValue]: ...
 
 
+class ThreadQueries(Protocol[C_contra]):
+    """The module with the queries of threads. See `Store.history` and `Store.threads`."""
+
+    def history(self, connection: C_contra, thread_id: str, query: HistoryQuery, /) -> HistoryPage | None: ...
+    def page(self, connection: C_contra, query: ThreadQuery, behind: int | None, /) -> ThreadPage: ...
+
+
 class ListQueries(Protocol[C_contra]):
     """The module with the queries of lists. See `Store.runs` and `Store.summaries`."""
 
@@ -77,6 +85,7 @@ class QueryStore(RequestStore, Generic[C]):
 
     _queries: Queries[C]
     _lists: ListQueries[C]
+    _threads: ThreadQueries[C]
     _commits: RequestQueue
     _limiter: trio.CapacityLimiter
 
@@ -176,6 +185,15 @@ class QueryStore(RequestStore, Generic[C]):
     @override
     async def messages(self, thread_id: str) -> Sequence[Message]:
         return await self._read(self._queries.messages, thread_id)
+
+    @override
+    async def history(self, thread_id: str, query: HistoryQuery) -> HistoryPage | None:
+        query.check()
+        return await self._read(self._threads.history, thread_id, query)
+
+    @override
+    async def threads(self, query: ThreadQuery) -> ThreadPage:
+        return await self._read(self._threads.page, query, _paging.thread_start(query))
 
     @override
     async def parts(self, thread_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:

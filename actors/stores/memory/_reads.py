@@ -17,13 +17,15 @@ from ...contract.recording import RecordDelta
 from ...contract.rows import RunOutline, RunRecord, ThreadInfo
 from ...contract.run_lists import RunPage, RunQuery
 from ...contract.state import StateWrite
+from ...contract.thread_lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
 from ...errors import UnknownRun
 from ...stored_values import StoredValue, check_page
-from ..common import _paging
+from ..common import _paging, _thread_pages
 from ..common._run_pages import Line, page_of
 from ..common._text_search import Shown, TextSearch
 from ._rows import RunTables
 from ._tables import MemoryTables
+from ._threads import history_of, thread_lines
 
 
 class TableReads(RunStore, ValueStore):
@@ -107,6 +109,18 @@ class TableReads(RunStore, ValueStore):
     async def messages(self, thread_id: str) -> Sequence[Message]:
         thread = (await self._read()).threads.get(thread_id)
         return () if thread is None else tuple(thread.messages)
+
+    @override
+    async def history(self, thread_id: str, query: HistoryQuery) -> HistoryPage | None:
+        query.check()
+        ledger = await self._read()
+        thread = ledger.threads.get(thread_id)
+        return None if thread is None else history_of(ledger, thread, query)
+
+    @override
+    async def threads(self, query: ThreadQuery) -> ThreadPage:
+        behind = _paging.thread_start(query)
+        return _thread_pages.page_of(query, thread_lines(await self._read(), query, behind))
 
     @override
     async def parts(self, thread_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:

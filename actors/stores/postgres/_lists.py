@@ -77,7 +77,7 @@ def _lines(
         for start in range(0, len(candidates), _LINES):
             some = {number: (since, number) for since, number in candidates[start : start + _LINES]}
             hits, sizes = _hits(link, search, some)
-            lines = {number: (line, read) for number, line, read in _read(link, "number", Bigints(hits))}
+            lines = {number: (line, read) for number, line, read in lines_of(link, "number", Bigints(hits))}
             for number, position in some.items():
                 line, read = lines.get(number, (None, 0))
                 yield position, line, sizes.get(number, 0) + read
@@ -95,7 +95,7 @@ def _hits(link: Link, search: TextSearch | None, numbers: Iterable[int]) -> tupl
     return hits, sizes
 
 
-def _read(
+def lines_of(
     link: Link, key: Literal["number", "run_id"], values: Bigints | Texts
 ) -> Iterator[tuple[int, RunSummary | str, int]]:
     """Yield lines of a list (for an unreadable run, its id), and the bytes read for each."""
@@ -147,5 +147,5 @@ def progress(link: Link, run_ids: Sequence[str]) -> Mapping[str, RunProgress]:
 def summaries(link: Link, run_ids: Sequence[str], counted: bool) -> RunPage:
     """Return the lines of these runs, in this order."""
     with link.transaction(SNAPSHOT) if counted else nullcontext():
-        lines = (line for _, line, _ in _read(link, "run_id", Texts(run_ids)))
+        lines = (line for _, line, _ in lines_of(link, "run_id", Texts(run_ids)))
         return whole_page(lines, counts(link) if counted else None)

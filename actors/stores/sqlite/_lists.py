@@ -72,7 +72,7 @@ def _lines(
     for candidates in positions(query, behind, find):
         for position in candidates:
             found, read = (True, 0) if search is None else _found(connection, position[1], search)
-            line, size = _line(connection, position[1]) if found else (None, 0)
+            line, size = line_of(connection, position[1]) if found else (None, 0)
             yield position, line, read + size
 
 
@@ -107,7 +107,7 @@ def _table(query: RunQuery) -> str:
     return "runs INDEXED BY runs_done" if done else "runs"
 
 
-def _line(connection: sqlite3.Connection, number: int) -> tuple[RunSummary | str, int]:
+def line_of(connection: sqlite3.Connection, number: int) -> tuple[RunSummary | str, int]:
     """Return a line of a list (for an unreadable run, its id), and the bytes read for it."""
     columns = connection.execute(_LINE, (number,)).fetchone()
     run_id, _, _, ended, *_, blob, row = columns
@@ -159,5 +159,5 @@ def summaries(connection: sqlite3.Connection, run_ids: Iterable[str], counted: b
     """Return the lines of these runs, in this order."""
     sql = "SELECT number FROM runs WHERE run_id = ?"
     rows = (connection.execute(sql, (run_id,)).fetchone() for run_id in run_ids)
-    lines = (_line(connection, number[0])[0] for number in rows if number is not None)
+    lines = (line_of(connection, number[0])[0] for number in rows if number is not None)
     return whole_page(lines, counts(connection) if counted else None)
