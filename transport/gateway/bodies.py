@@ -19,12 +19,13 @@ from greenroom.actors.contract.lifecycle import RunStatus, Stage
 from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.contract.tasks import TaskStatus
+from greenroom.actors.contract.thread_messages import ThreadMessages
 from greenroom.actors.contract.waiting_for import WaitKind
 from greenroom.actors.evidence.account import RunEvidence
 from greenroom.actors.permission.remembered import RememberAs, RememberScope
 
 from ..protocol.codes import ERRORS
-from ..protocol.lines import Counts, Newest, RunLine, TerminationLine
+from ..protocol.lines import Counts, Newest, RunLine, TerminationLine, ThreadLine
 
 ErrorCode = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(ERRORS)})]
 
@@ -227,6 +228,13 @@ class RunList(ResponseBody, frozen=True, kw_only=True):
     counts: Counts | None
 
 
+class ThreadList(ResponseBody, frozen=True, kw_only=True):
+    """Threads, the one with the newest run first. `cursor` requests the next page; null on the last one."""
+
+    threads: tuple[ThreadLine, ...]
+    cursor: str | None
+
+
 class AnyEvent(ResponseBody, frozen=True, kw_only=True):
     """A placeholder for every event; the document has one schema per event type in its place."""
 
@@ -293,6 +301,8 @@ BODIES: Final[Mapping[str, type[msgspec.Struct]]] = {
         RuleLine,
         RuleList,
         RunList,
+        ThreadList,
+        ThreadMessages,
         EventPage,
         Started,
         Accepted,

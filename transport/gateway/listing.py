@@ -58,7 +58,7 @@ async def visible_page(reader: gr.RunReader, who: Principal, query: gr.RunQuery)
         UsageError: A value of the query is invalid, or its cursor is not of this query and principal.
     """
     inner_query = attrs.evolve(
-        query, cursor=None if query.cursor is None else _unsealed(who, query.cursor), counts=False
+        query, cursor=None if query.cursor is None else unsealed(who, query.cursor), counts=False
     )
     if query.limit < 1:
         await reader.page(inner_query)  # raises UsageError
@@ -76,7 +76,7 @@ async def visible_page(reader: gr.RunReader, who: Principal, query: gr.RunQuery)
     return VisiblePage(
         lines=tuple(gathered.lines),
         rows=tuple(gathered.rows),
-        cursor=_sealed(who, await gathered.cursor()) if gathered.more else None,
+        cursor=sealed(who, await gathered.cursor()) if gathered.more else None,
     )
 
 
@@ -211,7 +211,8 @@ def _termination(termination: gr.Termination | None, reader: gr.RunReader) -> Te
 # across restarts of the gateway.
 
 
-def _sealed(who: Principal, cursor: str | None) -> str | None:
+def sealed(who: Principal, cursor: str | None) -> str | None:
+    """Encrypt a cursor for a principal that may not see all runs."""
     if cursor is None or who.sees is everything:
         return cursor
     nonce, data = secrets.token_bytes(_NONCE), cursor.encode()
@@ -219,7 +220,7 @@ def _sealed(who: Principal, cursor: str | None) -> str | None:
     return base64.urlsafe_b64encode(nonce + _tag(who, nonce + hidden) + hidden).decode()
 
 
-def _unsealed(who: Principal, cursor: str) -> str:
+def unsealed(who: Principal, cursor: str) -> str:
     """Decrypt a cursor.
 
     Raises:
