@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -19,6 +19,7 @@ from ..contract.rows import Judge, RunOutline, RunRecord, ThreadInfo
 from ..contract.run_lists import RunPage, RunQuery
 from ..contract.state import StateWrite
 from ..contract.thread_lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
+from ..contract.ticket_lists import TicketPage, TicketQuery
 from ..store_events import Report
 
 
@@ -266,11 +267,20 @@ class RunStore(abc.ABC):
         """
 
     @abc.abstractmethod
-    async def runs(self, query: RunQuery) -> RunPage:
+    async def runs(
+        self, query: RunQuery, *, among: Sequence[str] | None = None, shown: Callable[[str], str] | None = None
+    ) -> RunPage:
         """Return a page of runs from one consistent snapshot.
 
         A page costs about its size, regardless of the number of runs: with no filter, with one of status, agent,
-        thread_id, by and prefix, and in either order. Other filters may read a few words of each run.
+        thread_id, by, prefix, code and outcome, and in either order. Other filters may read a few words of each run.
+        With a text, a page reads the first and the last event of at most `SEARCHED` runs, has the hits among these,
+        and its cursor goes on behind them.
+
+        Args:
+            query: the filters.
+            among: ids of the only runs that may be listed; None for all.
+            shown: the redaction of the reader: a text that is hidden by it is not found.
 
         Raises:
             UsageError: a value is invalid, or the cursor belongs to another query.
@@ -279,6 +289,17 @@ class RunStore(abc.ABC):
     @abc.abstractmethod
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
         """Return the lines of these runs, in this order, as one page without a cursor; unknown ids are left out."""
+
+    @abc.abstractmethod
+    async def tickets(self, query: TicketQuery) -> TicketPage:
+        """Return a page of the open tickets of the runs that are not done, from one consistent snapshot.
+
+        A page costs about its size, regardless of the number of runs and tickets, without a filter and with one of
+        run_ids. Other filters may read each open ticket.
+
+        Raises:
+            UsageError: a value is invalid, or the cursor belongs to another query.
+        """
 
     @abc.abstractmethod
     async def prune(self, before: datetime, *, dry_run: bool = False) -> Pruned:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import attrs
 
-from greenroom.actors.contract.run_lists import LISTED
+from greenroom.actors.contract.run_lists import LISTED, LISTED_OUTCOMES
 
 from ..protocol.codes import ERRORS
 from ..protocol.schemas import Schema, command_schemas, components
@@ -40,6 +40,7 @@ QUERY: Final[Mapping[str, Schema]] = {
     "before": {"type": "integer", "minimum": 1, "maximum": 2**53 - 1},
     "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
     "status": {"enum": list(LISTED)},
+    "outcome": {"enum": list(LISTED_OUTCOMES)},
 }
 """Schemas of query fields that are not arbitrary text."""
 HEADERS: Final[Mapping[str, Schema]] = {

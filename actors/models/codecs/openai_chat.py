@@ -44,6 +44,7 @@ from .port import (
 )
 from .schemas import object_schema, words
 from .settings import extra_body, extra_headers, renamed
+from .variant import OPENAI, ChatVariant
 
 FINISHES: Final[Mapping[str, FinishReason]] = {
     "stop": "stop",
@@ -69,53 +70,72 @@ class OpenAIChatCodec(Codec):
     Args:
         model: the provider's name of the model.
         provider: names the service.
-        limit_field: the field for max_tokens: OpenAI's own models refuse "max_tokens", many other servers know no
-            other one.
+        variant: what the server has otherwise than OpenAI.
+        path: behind the base URL, with its query.
         native: ask for an answer's form by `response_format`.
     """
 
-    settings = ("max_tokens", *RENAMED, "parallel_tool_calls", "thinking")
-
     def __init__(
-        self, model: str, *, provider: str = "openai", limit_field: str = "max_completion_tokens", native: bool = True
+        self,
+        model: str,
+        *,
+        provider: str = "openai",
+        variant: ChatVariant = OPENAI,
+        path: str = "/chat/completions",
+        native: bool = True,
     ) -> None:
         self._model = model
         self.provider = provider
-        self._limit_field = limit_field
+        self._dialect = variant
+        self._path = path
         self._native = native
+        self._wire_names = {**RENAMED, "max_tokens": variant.limit_field, "seed": variant.seed_field}
+        self.settings = tuple(
+            name for name in ("max_tokens", *RENAMED, "parallel_tool_calls", "thinking") if name not in variant.lacks
+        )
 
     @override
     def auth(self, key: str) -> Mapping[str, str]:
-        return {"authorization": f"Bearer {key}"}
+        header = self._dialect.key_header
+        return {header: key} if header else {"authorization": f"Bearer {key}"}
 
     @override
     def encode(self, request: ModelRequest) -> Encoded:
         """Return a request for `POST /chat/completions`."""
-        settings, schema = request.settings, request.output_schema if self._native else None
-        form = None if schema is None else object_schema(schema)
-        in_words = [{"role": "system", "content": words(schema)}] if schema is not None and form is None else []
+        settings, variant = request.settings, self._dialect
+        form, in_words = self._form(request)
+        thread = Thread(request.messages, self.provider, _said, variant.call_id)
         body: dict[str, JSONValue] = {
             "model": self._model,
-            "messages": [*in_words, *_messages(Thread(request.messages, self.provider, _said))],
+            "messages": [*in_words, *_messages(thread)],
             "stream": True,
-            "stream_options": {"include_usage": True},
-            **renamed(settings, {**RENAMED, "max_tokens": self._limit_field}),
+            **({"stream_options": {"include_usage": True}} if variant.counts else {}),
+            **renamed(settings, self._wire_names),
         }
         if request.tools:
             body["tools"] = [{"type": "function", "function": _function(tool)} for tool in request.tools]
             body |= renamed(settings, {"parallel_tool_calls": "parallel_tool_calls"})  # refused beside no tools
             if (choice := request.tool_choice) != "auto":
-                function_choice = {"type": "function", "function": {"name": choice}}
-                body["tool_choice"] = choice if choice in ("required", "none") else function_choice
+                words_of = {"required": variant.required, "none": "none"}
+                body["tool_choice"] = words_of.get(choice, {"type": "function", "function": {"name": choice}})
         if (thinking := settings.get("thinking")) is not None:
-            body["reasoning_effort"] = {True: "medium", False: "none"}.get(thinking, thinking)
+            body |= variant.thinking(self._model, thinking)
         if form is not None:
             body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": form}}
-        return Encoded(path="/chat/completions", body=body | extra_body(settings), headers=extra_headers(settings))
+        return Encoded(path=self._path, body=body | extra_body(settings), headers=extra_headers(settings))
+
+    def _form(self, request: ModelRequest) -> tuple[JSONObject | None, Sequence[JSONObject]]:
+        """Return the schema of the answer for the field of the format, and the messages that ask for it in words."""
+        schema, way = request.output_schema if self._native else None, self._dialect.form
+        if schema is None:
+            return None, ()
+        asks_natively = way == "native" or (way == "without_tools" and not request.tools)
+        form = object_schema(schema) if asks_natively else None
+        return form, ({"role": "system", "content": words(schema)},) if form is None else ()
 
     @override
     def decoder(self) -> Decoder:
-        return OpenAIChatDecoder(self.provider)
+        return OpenAIChatDecoder(self.provider, keeps_reasoning=self._dialect.keeps_reasoning)
 
     @override
     def error(self, status: int | None, data: object) -> Reported:
@@ -174,11 +194,17 @@ def _said(stored_items: Sequence[JSONObject]) -> Said:
 
 
 class OpenAIChatDecoder(Decoder):
-    """Reads the chunks of one answer."""
+    """Reads the chunks of one answer.
 
-    def __init__(self, provider: str) -> None:
+    Args:
+        provider: names the service.
+        keeps_reasoning: reasoning goes back with the history.
+    """
+
+    def __init__(self, provider: str, *, keeps_reasoning: bool = True) -> None:
         super().__init__()
         self._provider = provider
+        self._keeps_reasoning = keeps_reasoning
         self._reasoning: dict[str, list[str]] = {}  # under the name that the server gives it
         self._details: list[tuple[str, JSONObject, list[str]]] = []  # the field of the text, the others, the text
         self._text: list[str] = []
@@ -276,7 +302,9 @@ class OpenAIChatDecoder(Decoder):
 
     def _items(self, text: str, calls: Sequence[CallRequest]) -> tuple[JSONObject, ...]:
         """Return the whole message, if it has more than text and calls; results need ids to refer to."""
-        extras: dict[str, JSONValue] = {field: "".join(pieces) for field, pieces in self._reasoning.items()}
+        extras: dict[str, JSONValue] = {}
+        if self._keeps_reasoning:
+            extras = {field: "".join(pieces) for field, pieces in self._reasoning.items()}
         if self._details:
             extras["reasoning_details"] = [
                 {**rest, field: "".join(pieces)} if field else rest for field, rest, pieces in self._details

@@ -19,6 +19,7 @@ from ...contract.rows import RunOutline, RunRecord, ThreadInfo
 from ...contract.run_lists import RunPage, RunQuery
 from ...contract.state import StateWrite
 from ...contract.thread_lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
+from ...contract.ticket_lists import TicketPage, TicketQuery
 from ...stored_values import StoredValue, check_page
 from . import _paging
 from ._commit_rules import InvalidCommit
@@ -26,6 +27,7 @@ from ._encoding import encode_commit, encode_new
 from ._outages import NoThread
 from ._requests import CommitRequest, CreateRequest
 from ._requests_api import RequestQueue, RequestStore
+from ._text_search import Shown
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -61,10 +63,19 @@ class ThreadQueries(Protocol[C_contra]):
 
 
 class ListQueries(Protocol[C_contra]):
-    """The module with the queries of lists. See `Store.runs` and `Store.summaries`."""
+    """The module with the queries of lists. See `Store.runs`, `Store.summaries` and `Store.tickets`."""
 
-    def page(self, connection: C_contra, query: RunQuery, behind: _paging.Position | None, /) -> RunPage: ...
+    def page(
+        self,
+        connection: C_contra,
+        query: RunQuery,
+        behind: _paging.Position | None,
+        among: Sequence[str] | None,
+        shown: Shown | None,
+        /,
+    ) -> RunPage: ...
     def summaries(self, connection: C_contra, run_ids: Sequence[str], counted: bool, /) -> RunPage: ...
+    def tickets(self, connection: C_contra, query: TicketQuery, behind: _paging.Position | None, /) -> TicketPage: ...
 
 
 class QueryStore(RequestStore, Generic[C]):
@@ -196,9 +207,13 @@ class QueryStore(RequestStore, Generic[C]):
         return await self._read(self._queries.values, space, after, limit)
 
     @override
-    async def runs(self, query: RunQuery) -> RunPage:
-        return await self._read(self._lists.page, query, _paging.start(query))
+    async def runs(self, query: RunQuery, *, among: Sequence[str] | None = None, shown: Shown | None = None) -> RunPage:
+        return await self._read(self._lists.page, query, _paging.start(query), among, shown)
 
     @override
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
         return await self._read(self._lists.summaries, tuple(run_ids), counts)
+
+    @override
+    async def tickets(self, query: TicketQuery) -> TicketPage:
+        return await self._read(self._lists.tickets, query, _paging.start_tickets(query))
