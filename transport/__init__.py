@@ -1,7 +1,8 @@
 """The transport layer: gateway, client, command line, terminal.
 
-The package exports `serve` and `Address`, `connect` and `Client`, `Principal` and `Limits`, and for the sign-in of
-people `SignIn`, `SignInRequest`, `SignInRefusal`, `token_file` and `trusted_proxy`; each is loaded at its first use.
+The package exports `serve` and `Address`, `asgi_app` and `AsgiApp`, `connect` and `Client`, `Principal` and `Limits`,
+and for the sign-in of people `SignIn`, `SignInRequest`, `SignInRefusal`, `token_file` and `trusted_proxy`; each is
+loaded at its first use.
 """
 
 from __future__ import annotations
@@ -20,17 +21,21 @@ if TYPE_CHECKING:
     from .gateway.token_file import token_file as token_file
     from .gateway.trusted_proxy import trusted_proxy as trusted_proxy
     from .protocol.limits import Limits as Limits
+    from .server.asgi_app import AsgiApp as AsgiApp
+    from .server.asgi_app import asgi_app as asgi_app
     from .server.serve import Address as Address
     from .server.serve import serve as serve
 
 __all__ = [
     "Address",
+    "AsgiApp",
     "Client",
     "Limits",
     "Principal",
     "SignIn",
     "SignInRefusal",
     "SignInRequest",
+    "asgi_app",
     "connect",
     "serve",
     "token_file",
@@ -39,12 +44,14 @@ __all__ = [
 
 _HOMES = {
     "Address": "server.serve",
+    "AsgiApp": "server.asgi_app",
     "Client": "client",
     "Limits": "protocol.limits",
     "Principal": "gateway.access",
     "SignIn": "gateway.sign_in",
     "SignInRefusal": "gateway.sign_in",
     "SignInRequest": "gateway.sign_in",
+    "asgi_app": "server.asgi_app",
     "connect": "client",
     "serve": "server.serve",
     "token_file": "gateway.token_file",

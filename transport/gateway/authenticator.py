@@ -156,9 +156,9 @@ class Authenticator:
             self._open.pop(connection, None)
 
     @contextmanager
-    def watching(self, principal: Principal | None, head: Head, end: End) -> Iterator[None]:
-        """Watch the stream of a principal for the block."""
-        connection = None if principal is None else self.begin(principal, head, None, end)
+    def watching(self, principal: Principal | None, head: Head, end: Callable[[], None]) -> Iterator[None]:
+        """Watch the stream of a principal for the block. `end` ends the stream."""
+        connection = None if principal is None else self.begin(principal, head, None, lambda *_: end())
         try:
             yield
         finally:

@@ -7,8 +7,8 @@ from typing import Protocol
 from ..protocol.codes import CloseCode
 from .access import Principal
 from .authenticator import OpenSignIn
+from .frame_stream import FrameStream
 from .request_head import Head
-from .shared_stream import SharedStream
 
 
 class Closable(Protocol):
@@ -22,7 +22,7 @@ class Closable(Protocol):
         opened: The watch over the principal; None before hello, and for a principal that is never asked about again.
     """
 
-    stream: SharedStream
+    stream: FrameStream
     principal: Principal | None
     counted: bool
     head: Head

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, get_args
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final
 
 import attrs
 import trio
 
 import greenroom as gr
 from greenroom.actors.entry import checks_options
-from greenroom.actors.options import unknown_value
 from greenroom.actors.runtime.part_exits import part_spec
 from greenroom.supervision import ActorContext, Exit, Ref, open_collapsing_nursery, open_supervisor
 from greenroom.supervision.exits import Crashed
 
 from ..bearer_token import new_token
-from ..frontends.mcp.tools import check_exposed
-from ..gateway.access import OriginPolicy, Principal, TokenTable, own_hosts
-from ..gateway.exposed import Cards, a2a_options
+from ..gateway.access import OriginPolicy, Principal, is_loopback, own_hosts
+from ..gateway.exposed import Cards
 from ..gateway.gateway import Gateway, OnAbort
+from ..gateway.http import nothing
 from ..gateway.http_connection import serve_connection
 from ..gateway.sign_in import Authenticate, SignIn
 from ..protocol.limits import Limits
-from .routes import routes_with
+from .plan import all_principals, all_sign_ins, plan_gateway
 
 FAREWELL: Final = 5.0
 """Seconds for all connections to receive gw.bye and close."""
@@ -120,18 +118,20 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
     Cancellation: every connection is closed with a reconnect delay (a different one each), which takes at most
     `FAREWELL` seconds; then Cancelled is raised. No run is ended.
     """
-    limits = limits or Limits()
     who = tuple(principals)
-    sign_ins = _sign_ins(authenticate)
+    sign_ins = all_sign_ins(authenticate)
     made = _made_token(host, token, [*who, *sign_ins])
-    if made is not None:
-        who = (*who, Principal(name="operator", token=made))
-    _check(who)
-    if on_abort not in get_args(OnAbort):
-        raise unknown_value("on_abort", on_abort, get_args(OnAbort))
-    exposed = check_exposed(runtime.agents, mcp)
-    known_agents = {*runtime.agents, *await runtime.store.agents()}
-    offered = a2a_options(a2a, a2a_default, a2a_cards, known_agents)
+    make = await plan_gateway(
+        runtime,
+        all_principals(who, made),
+        limits=limits,
+        on_abort=on_abort,
+        a2a=a2a,
+        a2a_default=a2a_default,
+        a2a_cards=a2a_cards,
+        mcp=mcp,
+        sign_ins=sign_ins,
+    )
     accepting = [trio.socket.from_stdlib_socket(given) for given in _listening(sockets)]
     if not accepting:
         accepting = [one.socket for one in await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)]
@@ -140,26 +140,33 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
     doorway = OriginPolicy(
         hosts=own_hosts(addresses, named) if named or is_loopback(host) else None, origins=frozenset(origins)
     )
-    gateway = Gateway(
-        runtime=runtime,
-        keyring=TokenTable(who),
-        doorway=doorway,
-        limits=limits,
-        routes=routes_with(offered),
-        sign_ins=sign_ins,
-        on_abort=on_abort,
-        a2a=offered,
-        mcp=exposed,
-    )
+    gateway = make(doorway)
     hall = Acceptor(gateway, accepting)
     address = Address(host=str(addresses[0][0]), port=addresses[0][1], token=made)
     try:
-        await _serve(gateway, hall, lambda: task_status.started(address))
+        await supervise(gateway, hall.body, lambda: task_status.started(address), hall.close)
     finally:
         hall.close()
 
 
-async def _serve(gateway: Gateway, hall: Acceptor, started: Callable[[], None]) -> None:
+async def supervise(
+    gateway: Gateway,
+    connections: Callable[[ActorContext[object]], Awaitable[None]],
+    started: Callable[[], object],
+    stopping: Callable[[], object] = nothing,
+) -> None:
+    """Run the parts of a gateway until cancelled, and then close its connections.
+
+    Args:
+        gateway: The gateway.
+        connections: Body of the part that runs the connections.
+        started: Called when all parts run.
+        stopping: Called first of all when the gateway stops.
+
+    Raises:
+        RuntimeClosed: The runtime closes first.
+    """
+
     def log_exit(ref: Ref[object], exit_: Exit) -> None:
         if isinstance(exit_, Crashed):
             gateway.log_failure(ref.name, exit_.error)
@@ -171,7 +178,7 @@ async def _serve(gateway: Gateway, hall: Acceptor, started: Callable[[], None]) 
     async with open_supervisor(
         name="gateway", on_restart=log_restart, on_exit=log_exit, tracebacks=False
     ) as supervisor:
-        await supervisor.start_child_ready(part_spec("connections", hall.body, shutdown=FAREWELL))
+        await supervisor.start_child_ready(part_spec("connections", connections, shutdown=FAREWELL))
         await supervisor.start_child_ready(part_spec("lists", _lists(gateway), shutdown=1.0))
         await supervisor.start_child_ready(part_spec("pulse", _pulse(gateway), shutdown=1.0))
         if gateway.sign_ins:
@@ -185,7 +192,7 @@ async def _serve(gateway: Gateway, hall: Acceptor, started: Callable[[], None]) 
         finally:
             end_renames()
             with trio.move_on_after(FAREWELL, shield=True):
-                hall.close()
+                stopping()
                 gateway.say_goodbye(restart=restart)
                 if gateway.open:
                     await gateway.emptied.wait()
@@ -260,16 +267,6 @@ def _sign_in_watch(gateway: Gateway) -> Callable[[ActorContext[Any]], Any]:
     return body
 
 
-def is_loopback(host: str) -> bool:
-    """Return True if the address is reachable only from this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def _made_token(host: str, token: str | None, others: Sequence[Principal | SignIn]) -> str | None:
     if token is not None or others:
         return token
@@ -280,34 +277,9 @@ def _made_token(host: str, token: str | None, others: Sequence[Principal | SignI
     return new_token()
 
 
-def _sign_ins(authenticate: Authenticate | SignIn | Iterable[SignIn]) -> tuple[SignIn, ...]:
-    if isinstance(authenticate, SignIn):
-        return (authenticate,)
-    if not isinstance(authenticate, Iterable):
-        return (SignIn(authenticate),)
-    sign_ins = tuple(authenticate)
-    wrong = [one for one in sign_ins if not isinstance(one, SignIn)]
-    if wrong:
-        raise gr.UsageError(f"authenticate has {wrong[0]!r:.100}; give an async function, a SignIn, or several SignIns")
-    return sign_ins
-
-
 def _listening(sockets: object) -> Sequence[socket.socket]:
     candidates = tuple(sockets) if isinstance(sockets, Iterable) else (sockets,)
     wrong = next((one for one in candidates if not isinstance(one, socket.socket)), None)
     if wrong is not None:
         raise gr.UsageError(f"sockets has {wrong!r:.100}; give sockets that listen")
     return candidates
-
-
-def _check(who: Sequence[Principal]) -> None:
-    names = [principal.name for principal in who]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise gr.UsageError(f"two principals have the name {twice[0]!r}; events name them, so names must be unique")
-    by_token = {principal.token: principal.name for principal in who}
-    for principal in who:
-        if by_token[principal.token] != principal.name:
-            raise gr.UsageError(
-                f"{principal.name!r} and {by_token[principal.token]!r} have the same token; give each one of its own"
-            )
