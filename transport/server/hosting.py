@@ -17,6 +17,7 @@ from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..gateway.descriptors import raise_soft_limit
 from ..gateway.gateway import OnAbort
+from ..gateway.sign_in import SignIn
 from ..protocol.limits import Limits
 from .serve import Address, serve
 
@@ -44,6 +45,7 @@ class GatewayOptions:
         token_file: File with the token for other processes; None for no file.
         on_abort: Effect of a closed chat stream on its run, as in `serve`.
         mcp: Keys of the agents that are MCP tools, as in `serve`.
+        authenticate: Further principals, as in `serve`.
         sockets: Listening sockets of the parent, in place of host and port.
     """
 
@@ -55,6 +57,7 @@ class GatewayOptions:
     origins: Iterable[str] = ()
     on_abort: OnAbort = "continue"
     mcp: Iterable[str] | None = None
+    authenticate: Iterable[SignIn] = ()
     sockets: Sequence[socket.socket] = ()
 
 
@@ -80,6 +83,7 @@ async def hosting(runtime: gr.Runtime, gate: GatewayOptions) -> AsyncIterator[Ad
                     origins=gate.origins,
                     on_abort=gate.on_abort,
                     mcp=gate.mcp,
+                    authenticate=gate.authenticate,
                     sockets=gate.sockets,
                 )
             )
