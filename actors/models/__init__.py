@@ -6,6 +6,7 @@ A provider's module is imported when the first model of that provider is made, b
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from types import MappingProxyType
 from typing import Final
@@ -16,17 +17,18 @@ from greenroom.supervision.fields import did_you_mean
 from ..abc import Model
 from ..contract.codec import failure_text
 from ..errors import AgentDefinitionError
+from .presets import PRESETS, ROADS
 
 ModelFactory = Callable[[str], Model]
 """(name of a model) -> the model; called once per runtime and name."""
 
 PROVIDERS: Final[Mapping[str, tuple[str, str]]] = {
-    "openai": ("openai", "OpenAIChat"),
     "openai-responses": ("openai", "OpenAIResponses"),
     "anthropic": ("anthropic", "Anthropic"),
     "gemini": ("gemini", "Gemini"),
+    **dict.fromkeys(PRESETS, ("openai", "OpenAIChat")),
 }
-"""Prefix of a model's name: module of this package, class."""
+"""Prefix of a model's name: module of this package, class. The prefixes of `OpenAIChat` are its presets."""
 
 
 GROUP: Final = "greenroom.models"
@@ -74,14 +76,16 @@ def _factory(provider: str, name: str, providers: Mapping[str, ModelFactory]) ->
         return providers[provider]
     if provider in PROVIDERS:
         module, kind = PROVIDERS[provider]
-        own: ModelFactory = getattr(import_module(f".{module}", __name__), kind)
-        return own
+        own: Callable[..., object] = getattr(import_module(f".{module}", __name__), kind)
+        return partial(own, preset=provider) if provider in PRESETS else own
     from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import, and rarely needed
 
     points = {point.name: point for point in entry_points(group=GROUP)}
     if provider in points:
         factory: ModelFactory = points[provider].load()
         return factory
+    if provider in ROADS:
+        raise AgentDefinitionError(f"no provider is installed for model {name!r}: {ROADS[provider]}")
     names = (*providers, *PROVIDERS, *points)
     raise AgentDefinitionError(
         f"no provider is installed for model {name!r}; {did_you_mean(provider, names)}the providers are:"

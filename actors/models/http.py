@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import (
@@ -21,6 +22,7 @@ from contextlib import (
 )
 from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from importlib import metadata
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -88,6 +90,13 @@ _clients: trio.lowlevel.RunVar[dict[str, _Shared]] = trio.lowlevel.RunVar("green
 def _tls() -> ssl.SSLContext:
     """Return the TLS settings, made once per process: reading the certificates takes some 30 ms."""
     return httpx.create_ssl_context()
+
+
+@cache
+def _user_agent() -> str:
+    """Return the name by which providers know this library, with the versions that a bug report of theirs needs."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    return f"greenroom/{metadata.version('greenroom')} python/{python} httpx/{httpx.__version__}"
 
 
 def no_cookies() -> CookieJar:
@@ -263,12 +272,11 @@ class HTTPModel(Model):
         headers = {
             "content-type": "application/json",
             "accept": "text/event-stream",
-            "user-agent": "greenroom",
+            "user-agent": _user_agent(),
             **self._headers.value,
             **encoded_request.headers,
         }
-        headers = {name: value for name, value in headers.items() if name.lower() != "accept-encoding"}
-        headers["accept-encoding"] = "identity"
+        headers = {name.lower(): value for name, value in headers.items()} | {"accept-encoding": "identity"}
         return client.stream(
             "POST",
             f"{self.base_url}{encoded_request.path}",

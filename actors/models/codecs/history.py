@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import sha256
 from typing import Final, NamedTuple
 
 from ...contract.messages import CallRequest, Message
@@ -17,6 +18,7 @@ from ...contract.plain import JSONObject, JSONValue
 LONGEST_ID: Final = 40
 """Most characters of a call's id; the smallest limit among the providers (OpenAI chat)."""
 _FOREIGN: Final = re.compile(r"[^a-zA-Z0-9_-]")
+_NINE: Final = re.compile(r"[a-zA-Z0-9]{9}")
 
 
 class Said(NamedTuple):
@@ -47,6 +49,23 @@ class Entry(NamedTuple):
 Read = Callable[[Sequence[JSONObject]], Said]
 """Reads items of a provider's own answers."""
 
+IdForm = Callable[[str, int], str]
+"""(id of a call, number of the try from 1) -> an id as the wire takes it; another one for each number."""
+
+
+def usual_id(call_id: str, number: int) -> str:
+    """Return an id of the characters that all providers take."""
+    wish = _FOREIGN.sub("_", call_id)[:LONGEST_ID] or "call"
+    behind = f"_{number}" if number > 1 else ""
+    return wish[: LONGEST_ID - len(behind)] + behind
+
+
+def nine_id(call_id: str, number: int) -> str:
+    """Return an id of nine letters and digits, as Mistral demands; its own ids stay as they are."""
+    if number == 1 and _NINE.fullmatch(call_id):
+        return call_id
+    return sha256(f"{call_id} {number}".encode("utf-8", "surrogatepass")).hexdigest()[:9]
+
 
 class Thread:
     """The messages of a request, and the ids of their calls on the wire.
@@ -58,13 +77,14 @@ class Thread:
     Args:
         messages: The messages of the request.
         provider: whose items may be sent.
-        read: reads such items.
+        reader: reads such items.
+        call_id: The form of the ids on the wire.
 
     Attributes:
         entries: the messages, each with the wire ids of its calls: allowed characters, unique in the request.
     """
 
-    def __init__(self, messages: Iterable[Message], provider: str, reader: Read) -> None:
+    def __init__(self, messages: Iterable[Message], provider: str, reader: Read, call_id: IdForm = usual_id) -> None:
         rows = [(message, *_kept(message, provider, reader)) for message in messages]
         own: set[str] = set()  # the ids inside of items stay as they are, so that no other call may get one of them
         for place, (message, _, ids) in enumerate(rows):
@@ -72,7 +92,7 @@ class Thread:
                 rows[place] = message, (), ()  # the provider has repeated an id: the message is written from its parts
             else:
                 own.update(ids)
-        self._names = _WireIds(own)
+        self._names = _WireIds(own, call_id)
         self.entries = tuple(self._entries(rows))
 
     def _entries(self, rows: Iterable[tuple[Message, Sequence[JSONObject], Sequence[str]]]) -> Iterator[Entry]:
@@ -98,20 +118,21 @@ class Thread:
 class _WireIds:
     """Gives out ids that are unique in a request."""
 
-    def __init__(self, used_ids: set[str]) -> None:
+    def __init__(self, used_ids: set[str], form: IdForm) -> None:
         self._used = used_ids
+        self._form = form
         self._next: dict[str, int] = {}  # the number with which the search for a free id of this name continues
 
     def free(self, call_id: str) -> str:
         """Return a free id like that of a call: of a thousand calls of one id, each costs the same."""
-        wish = _FOREIGN.sub("_", call_id)[:LONGEST_ID] or "call"
-        name, number = wish, self._next.get(wish, 2)
-        while name in self._used:
-            behind = f"_{number}"
-            name, number = wish[: LONGEST_ID - len(behind)] + behind, number + 1
+        wire_id = wish = self._form(call_id, 1)
+        number = self._next.get(wish, 2)
+        while wire_id in self._used:
+            wire_id = self._form(call_id, number)
+            number += 1
         self._next[wish] = number
-        self._used.add(name)
-        return name
+        self._used.add(wire_id)
+        return wire_id
 
 
 def _kept(message: Message, provider: str, reader: Read) -> tuple[Sequence[JSONObject], Sequence[str]]:

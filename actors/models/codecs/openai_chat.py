@@ -43,7 +43,8 @@ from .port import (
     string,
 )
 from .schemas import object_schema, words
-from .settings import extra_body, extra_headers, renamed
+from .settings import extra_body, extra_headers, provider_files, provider_tools, renamed
+from .variant import OPENAI, ChatVariant
 
 FINISHES: Final[Mapping[str, FinishReason]] = {
     "stop": "stop",
@@ -60,6 +61,8 @@ RENAMED: Final = {
     "presence_penalty": "presence_penalty",
     "frequency_penalty": "frequency_penalty",
     "service_tier": "service_tier",
+    "cache_key": "prompt_cache_key",
+    "cache_retention": "prompt_cache_retention",
 }
 
 
@@ -69,53 +72,74 @@ class OpenAIChatCodec(Codec):
     Args:
         model: the provider's name of the model.
         provider: names the service.
-        limit_field: the field for max_tokens: OpenAI's own models refuse "max_tokens", many other servers know no
-            other one.
+        variant: what the server has otherwise than OpenAI.
+        path: behind the base URL, with its query.
         native: ask for an answer's form by `response_format`.
     """
 
-    settings = ("max_tokens", *RENAMED, "parallel_tool_calls", "thinking")
-
     def __init__(
-        self, model: str, *, provider: str = "openai", limit_field: str = "max_completion_tokens", native: bool = True
+        self,
+        model: str,
+        *,
+        provider: str = "openai",
+        variant: ChatVariant = OPENAI,
+        path: str = "/chat/completions",
+        native: bool = True,
     ) -> None:
         self._model = model
         self.provider = provider
-        self._limit_field = limit_field
+        self._dialect = variant
+        self._path = path
         self._native = native
+        self.budgets = variant.budgets
+        self._wire_names = {**RENAMED, "max_tokens": variant.limit_field, "seed": variant.seed_field}
+        self.settings = tuple(
+            name for name in ("max_tokens", *RENAMED, "parallel_tool_calls", "thinking") if name not in variant.lacks
+        )
 
     @override
     def auth(self, key: str) -> Mapping[str, str]:
-        return {"authorization": f"Bearer {key}"}
+        header = self._dialect.key_header
+        return {header: key} if header else {"authorization": f"Bearer {key}"}
 
     @override
     def encode(self, request: ModelRequest) -> Encoded:
         """Return a request for `POST /chat/completions`."""
-        settings, schema = request.settings, request.output_schema if self._native else None
-        form = None if schema is None else object_schema(schema)
-        in_words = [{"role": "system", "content": words(schema)}] if schema is not None and form is None else []
+        settings, variant = request.settings, self._dialect
+        form, in_words = self._form(request)
+        thread = Thread(request.messages, self.provider, _said, variant.call_id)
         body: dict[str, JSONValue] = {
             "model": self._model,
-            "messages": [*in_words, *_messages(Thread(request.messages, self.provider, _said))],
+            "messages": [*in_words, *_messages(thread, provider_files(settings, _file))],
             "stream": True,
-            "stream_options": {"include_usage": True},
-            **renamed(settings, {**RENAMED, "max_tokens": self._limit_field}),
+            **({"stream_options": {"include_usage": True}} if variant.counts else {}),
+            **renamed(settings, self._wire_names),
         }
+        if tools := [*map(_function, request.tools), *provider_tools(settings)]:
+            body["tools"] = tools
         if request.tools:
-            body["tools"] = [{"type": "function", "function": _function(tool)} for tool in request.tools]
             body |= renamed(settings, {"parallel_tool_calls": "parallel_tool_calls"})  # refused beside no tools
             if (choice := request.tool_choice) != "auto":
-                function_choice = {"type": "function", "function": {"name": choice}}
-                body["tool_choice"] = choice if choice in ("required", "none") else function_choice
+                words_of = {"required": variant.required, "none": "none"}
+                body["tool_choice"] = words_of.get(choice, {"type": "function", "function": {"name": choice}})
         if (thinking := settings.get("thinking")) is not None:
-            body["reasoning_effort"] = {True: "medium", False: "none"}.get(thinking, thinking)
+            body |= variant.thinking(self._model, thinking)
         if form is not None:
             body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": form}}
-        return Encoded(path="/chat/completions", body=body | extra_body(settings), headers=extra_headers(settings))
+        return Encoded(path=self._path, body=body | extra_body(settings), headers=extra_headers(settings))
+
+    def _form(self, request: ModelRequest) -> tuple[JSONObject | None, Sequence[JSONObject]]:
+        """Return the schema of the answer for the field of the format, and the messages that ask for it in words."""
+        schema, way = request.output_schema if self._native else None, self._dialect.form
+        if schema is None:
+            return None, ()
+        asks_natively = way == "native" or (way == "without_tools" and not request.tools)
+        form = object_schema(schema) if asks_natively else None
+        return form, ({"role": "system", "content": words(schema)},) if form is None else ()
 
     @override
     def decoder(self) -> Decoder:
-        return OpenAIChatDecoder(self.provider)
+        return OpenAIChatDecoder(self.provider, keeps_reasoning=self._dialect.keeps_reasoning)
 
     @override
     def error(self, status: int | None, data: object) -> Reported:
@@ -128,11 +152,21 @@ class OpenAIChatCodec(Codec):
 
 
 def _function(tool: ToolInfo) -> JSONObject:
-    return {"name": tool.name, "description": tool.description, "parameters": tool.schema}
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.schema}
+    return {"type": "function", "function": function}
 
 
-def _messages(thread: Thread) -> Iterator[JSONObject]:
-    """Yield the messages. A tool's message takes text only: its images and files follow when all calls are answered."""
+def _file(file_id: str) -> JSONObject:
+    return {"type": "file", "file": {"file_id": file_id}}
+
+
+def _messages(thread: Thread, files: Sequence[JSONObject] = ()) -> Iterator[JSONObject]:
+    """Yield the messages. A tool's message takes text only: its images and files follow when all calls are answered.
+
+    Args:
+        thread: The messages of the request.
+        files: parts that stand in front of the first input.
+    """
     behind: list[JSONObject] = []
     for entry in thread.entries:
         message = entry.message
@@ -156,9 +190,10 @@ def _messages(thread: Thread) -> Iterator[JSONObject]:
             ]
         if message.call_id is not None:
             out["tool_call_id"] = entry.result_id
-        elif message.parts:
+        elif message.parts or (files and message.role == "user"):
             text = [{"type": "text", "text": message.content}] if message.content else []
-            out["content"] = [*text, *map(parts.chat, message.parts)]
+            out["content"] = [*(files if message.role == "user" else ()), *text, *map(parts.chat, message.parts)]
+            files = () if message.role == "user" else files
         yield out
     if behind:
         yield {"role": "user", "content": behind}
@@ -174,11 +209,17 @@ def _said(stored_items: Sequence[JSONObject]) -> Said:
 
 
 class OpenAIChatDecoder(Decoder):
-    """Reads the chunks of one answer."""
+    """Reads the chunks of one answer.
 
-    def __init__(self, provider: str) -> None:
+    Args:
+        provider: names the service.
+        keeps_reasoning: reasoning goes back with the history.
+    """
+
+    def __init__(self, provider: str, *, keeps_reasoning: bool = True) -> None:
         super().__init__()
         self._provider = provider
+        self._keeps_reasoning = keeps_reasoning
         self._reasoning: dict[str, list[str]] = {}  # under the name that the server gives it
         self._details: list[tuple[str, JSONObject, list[str]]] = []  # the field of the text, the others, the text
         self._text: list[str] = []
@@ -276,7 +317,9 @@ class OpenAIChatDecoder(Decoder):
 
     def _items(self, text: str, calls: Sequence[CallRequest]) -> tuple[JSONObject, ...]:
         """Return the whole message, if it has more than text and calls; results need ids to refer to."""
-        extras: dict[str, JSONValue] = {field: "".join(pieces) for field, pieces in self._reasoning.items()}
+        extras: dict[str, JSONValue] = {}
+        if self._keeps_reasoning:
+            extras = {field: "".join(pieces) for field, pieces in self._reasoning.items()}
         if self._details:
             extras["reasoning_details"] = [
                 {**rest, field: "".join(pieces)} if field else rest for field, rest, pieces in self._details
@@ -299,10 +342,12 @@ class OpenAIChatDecoder(Decoder):
 
 def usage_of(data: JSONObject) -> Usage:
     """Return the tokens of a usage object; cached ones are within the input, reasoning within the output."""
+    details = mapping(data.get("prompt_tokens_details"))
     return Usage(
         requests=1,
         input=count(data.get("prompt_tokens")),
         output=count(data.get("completion_tokens")),
-        cached=count(mapping(data.get("prompt_tokens_details")).get("cached_tokens")),
+        cached=count(details.get("cached_tokens")) or count(data.get("prompt_cache_hit_tokens")),  # DeepSeek's name
+        stored=count(details.get("cache_write_tokens")) or msgspec.UNSET,
         reasoning=count(mapping(data.get("completion_tokens_details")).get("reasoning_tokens")),
     )
