@@ -82,6 +82,10 @@ class ChildAgent(Protocol[T_co]):
         """The class of its dependencies, which are those of the parent run; None if the agent names none."""
 
     @property
+    def output_type(self) -> object:
+        """The type of its final answer, or a JSON Schema."""
+
+    @property
     def spec(self) -> AgentSpec:
         """The agent as the engine sees it."""
 
