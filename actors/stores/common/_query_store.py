@@ -19,6 +19,7 @@ from ...contract.rows import RunOutline, RunRecord, ThreadInfo
 from ...contract.run_lists import RunPage, RunQuery
 from ...contract.state import StateWrite
 from ...contract.thread_lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
+from ...contract.ticket_lists import TicketPage, TicketQuery
 from ...stored_values import StoredValue, check_page
 from . import _paging
 from ._commit_rules import InvalidCommit
@@ -62,7 +63,7 @@ class ThreadQueries(Protocol[C_contra]):
 
 
 class ListQueries(Protocol[C_contra]):
-    """The module with the queries of lists. See `Store.runs` and `Store.summaries`."""
+    """The module with the queries of lists. See `Store.runs`, `Store.summaries` and `Store.tickets`."""
 
     def page(
         self,
@@ -74,6 +75,7 @@ class ListQueries(Protocol[C_contra]):
         /,
     ) -> RunPage: ...
     def summaries(self, connection: C_contra, run_ids: Sequence[str], counted: bool, /) -> RunPage: ...
+    def tickets(self, connection: C_contra, query: TicketQuery, behind: _paging.Position | None, /) -> TicketPage: ...
 
 
 class QueryStore(RequestStore, Generic[C]):
@@ -211,3 +213,7 @@ class QueryStore(RequestStore, Generic[C]):
     @override
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
         return await self._read(self._lists.summaries, tuple(run_ids), counts)
+
+    @override
+    async def tickets(self, query: TicketQuery) -> TicketPage:
+        return await self._read(self._lists.tickets, query, _paging.start_tickets(query))

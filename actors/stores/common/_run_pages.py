@@ -12,7 +12,7 @@ from ...contract import codec
 from ...contract.lifecycle import STATUS, RunStatus, Stage
 from ...contract.rows import RunInfo, RunRow
 from ...contract.run_lists import SEARCHED, SEARCHED_BYTES, RunCounts, RunPage, RunQuery, RunSummary
-from ...contract.ticket_summary import TicketSummary
+from ...contract.ticket_lists import TicketSummary
 from . import _paging
 from ._paging import Position
 from ._timestamps import milliseconds, moment
