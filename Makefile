@@ -32,9 +32,10 @@ PY := $(VENV)/bin/python
 ALIVE := $(shell $(VENV)/bin/pip --version >/dev/null 2>&1 || echo dead)
 RUN_STAMP := $(VENV)/.stamp-run
 DEV_STAMP := $(VENV)/.stamp-dev
+DOCS_STAMP := $(VENV)/.stamp-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-work test coverage lint types format quick judges chaos attack bench bench-peers bench-postgres chaos-postgres package clean dead
+.PHONY: help demo demo-work test coverage lint types format quick judges chaos attack bench bench-peers bench-postgres chaos-postgres docs package clean dead
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -46,6 +47,10 @@ $(RUN_STAMP): pyproject.toml scripts/environment.sh $(ALIVE)
 $(DEV_STAMP): pyproject.toml scripts/environment.sh $(ALIVE)
 	@bash scripts/environment.sh $(PYTHON) $(VENV) dev
 	@touch $(RUN_STAMP) $@
+
+$(DOCS_STAMP): $(DEV_STAMP)
+	@bash scripts/environment.sh $(PYTHON) $(VENV) dev,docs
+	@touch $@
 
 demo: $(RUN_STAMP) ## run the example agent (ARGS="--yes" answers its question for you)
 	@$(VENV)/bin/greenroom demo $(ARGS)
@@ -95,6 +100,11 @@ bench-peers: $(RUN_STAMP) ## the agent loop beside openai-agents, pydantic-ai an
 
 bench-postgres: $(DEV_STAMP) ## steps, decisions and claims on PostgreSQL beside LangGraph, DBOS, Procrastinate and pgqueuer
 	$(PY) -m benchmarks postgres --save postgres $(ARGS)
+
+docs: $(DOCS_STAMP) ## build the site of documents in build/site
+	@bash scripts/site/assets.sh build/site-assets
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs --quiet build
+	@echo "docs: open build/site/index.html"
 
 package: $(DEV_STAMP) ## build sdist and wheel, run the wheel in an empty environment
 	PYTHON="$(PYTHON)" bash scripts/check-package.sh $(PY)

@@ -2,7 +2,8 @@
 # Install the judges that are not Python: other people's clients and rules, coding agents (1.1 GB, of which 0.4 GB are
 # loaded), and the programs they need.
 #
-#   scripts/judges.sh               the npm packages in tests/judges/*/ as their lock files say; needs node and npm
+#   scripts/judges.sh               the npm packages in tests/judges/*/ as their lock files say, and the frameworks in
+#                                   tests/judges/peers; needs node, npm and Python with venv
 #   scripts/judges.sh --programs    before that, from Debian's packages, each of the programs that is missing
 #
 # Without them their tests are skipped and say so; with GREENROOM_JUDGES=required, as in the CI, they fail instead.
@@ -87,5 +88,19 @@ install_packages() {
     say "programs:" $(npm ls --prefix tests/judges/programs --depth 0 --parseable --long 2>/dev/null | sed -n 's/.*node_modules.*:\(.*\)/\1/p')
 }
 
+# The frameworks beside which docs/coming-from.md stands have dependencies of their own, and so an environment of their own.
+install_peers() {
+    local folder=.cache/peers/coming-from wanted=tests/judges/peers/requirements.txt
+    if [ "$folder/.stamp" -nt "$wanted" ]; then
+        say "$folder is as $wanted says"
+        return
+    fi
+    say "pip install in $folder"
+    "${PYTHON:-python3}" -m venv --clear "$folder" || fail "no environment for $wanted"
+    "$folder/bin/pip" install --quiet --disable-pip-version-check --requirement "$wanted" || fail "pip install failed"
+    touch "$folder/.stamp"
+}
+
 [ "${1:-}" = "--programs" ] && install_programs
 install_packages
+install_peers

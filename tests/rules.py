@@ -3,9 +3,9 @@
     python -m tests.rules          every rule with its tests: rule, test, file; fails if rules and tests do not match
     python -m tests.rules L-12 P   that rule, and those of a page
 
-A rule is a sentence or a row of a table that begins with its id, "[L-12]", and reaches to the next id. A test quotes
-the rules that it shows: `@pytest.mark.rule("L-12")`. An id stays with its rule: a new rule gets a new number, wherever
-it is on its page.
+A rule is some sentences, an item of a list or a row of a table, and ends with its id, "[L-12]", at the end of a line of
+the page. A rule begins behind the id before it, or with its paragraph, item or row. A test quotes the rules that it
+shows: `@pytest.mark.rule("L-12")`. An id stays with its rule: a new rule gets a new number, wherever it is on its page.
 """
 
 import ast
@@ -42,6 +42,8 @@ PAGES = {
 }
 """The letters before the hyphen of an id, and the page whose rules have them."""
 ID = re.compile(r"\[([A-Z]+-\d+)\]")
+BEGINNING = re.compile(r"\n\n(?:\| )?|\n\| |\n *- |\n *\d+\. |^```$", re.MULTILINE)
+"""The places at which a paragraph, an item of a list or a row of a table begins."""
 
 
 @attrs.frozen
@@ -69,9 +71,17 @@ class Quote:
 
 def rules_of(page: str, text: str) -> Iterator[Rule]:
     """The rules of a page, in its order."""
-    _, *parts = ID.split(text)
-    for rule, words in zip(parts[::2], parts[1::2], strict=True):
-        yield Rule(rule, page, " ".join(words.split())[:60])
+    parts = ID.split(text)
+    for words, rule in zip(parts[::2], parts[1::2], strict=False):
+        yield Rule(rule, page, " ".join(BEGINNING.split(words)[-1].split())[:60])
+
+
+def misplaced_ids(page: str, text: str) -> Iterator[str]:
+    """The ids of a page that do not end their line or their cell of a table: one sentence each."""
+    for match in ID.finditer(text):
+        behind = text[match.end() :].partition("\n")[0]
+        if behind.strip() and not re.match(r" \||( \[[A-Z]+-\d+\])+ \|", behind):
+            yield f"docs/{page}.md: {match[1]} begins its rule; the id of a rule ends the last line of the rule"
 
 
 def quotes_of(file: str, text: str) -> Iterator[Quote]:
@@ -83,10 +93,14 @@ def quotes_of(file: str, text: str) -> Iterator[Quote]:
                     yield from (Quote(ast.literal_eval(arg), node.name, file) for arg in mark.args)
 
 
+def all_pages(root: Path = ROOT) -> dict[str, str]:
+    """The text of each page that has rules."""
+    return {page: (root / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in PAGES.values()}
+
+
 def all_rules(root: Path = ROOT) -> list[Rule]:
     """The rules of all pages."""
-    pages = ((page, root / "docs" / f"{page}.md") for page in PAGES.values())
-    return [rule for page, path in pages for rule in rules_of(page, path.read_text(encoding="utf-8"))]
+    return [rule for page, text in all_pages(root).items() for rule in rules_of(page, text)]
 
 
 def all_quotes(root: Path = ROOT) -> list[Quote]:
@@ -131,7 +145,10 @@ def main(arguments: list[str]) -> int:
     """Print the table, then the faults. 1 if there are any."""
     rules, quotes = all_rules(), all_quotes()
     sys.stdout.writelines(f"{line}\n" for line in table(rules, quotes, arguments))
-    wrong = faults(rules, quotes)
+    wrong = [
+        *faults(rules, quotes),
+        *(fault for page, text in all_pages().items() for fault in misplaced_ids(page, text)),
+    ]
     sys.stderr.writelines(f"{line}\n" for line in wrong)
     return int(bool(wrong))
 

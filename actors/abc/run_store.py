@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -18,6 +18,8 @@ from ..contract.recording import RecordDelta
 from ..contract.rows import Judge, RunOutline, RunRecord, ThreadInfo
 from ..contract.run_lists import RunPage, RunQuery
 from ..contract.state import StateWrite
+from ..contract.thread_lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
+from ..contract.ticket_lists import TicketPage, TicketQuery
 from ..store_events import Report
 
 
@@ -235,6 +237,28 @@ class RunStore(abc.ABC):
         """Return a thread's history, in order. Its parts are without their bytes, which `parts` returns."""
 
     @abc.abstractmethod
+    async def history(self, thread_id: str, query: HistoryQuery) -> HistoryPage | None:
+        """Return a part of a thread's history; None if no run was ever created in the thread.
+
+        A page ends with the message that reaches `MESSAGE_BYTES`, and costs about its size, regardless of the length of
+        the history. Positions are without a gap; an emptied thread begins with 1 again.
+
+        Raises:
+            UsageError: a value is invalid.
+        """
+
+    @abc.abstractmethod
+    async def threads(self, query: ThreadQuery) -> ThreadPage:
+        """Return a page of the threads that have runs, from one consistent snapshot, in the order of the newest runs.
+
+        A page costs about the number of runs between its first and its last line; with `by`, the number of the
+        principal's runs. Threads of which a run is unreadable, and would be in the line, are left out.
+
+        Raises:
+            UsageError: a value is invalid, or the cursor belongs to another query.
+        """
+
+    @abc.abstractmethod
     async def parts(self, thread_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:
         """Return the bytes of a thread's images and files, by digest (`Part.sha256`); unknown digests are left out.
 
@@ -243,11 +267,20 @@ class RunStore(abc.ABC):
         """
 
     @abc.abstractmethod
-    async def runs(self, query: RunQuery) -> RunPage:
+    async def runs(
+        self, query: RunQuery, *, among: Sequence[str] | None = None, shown: Callable[[str], str] | None = None
+    ) -> RunPage:
         """Return a page of runs from one consistent snapshot.
 
         A page costs about its size, regardless of the number of runs: with no filter, with one of status, agent,
-        thread_id, by and prefix, and in either order. Other filters may read a few words of each run.
+        thread_id, by, prefix, code and outcome, and in either order. Other filters may read a few words of each run.
+        With a text, a page reads the first and the last event of at most `SEARCHED` runs, has the hits among these,
+        and its cursor goes on behind them.
+
+        Args:
+            query: the filters.
+            among: ids of the only runs that may be listed; None for all.
+            shown: the redaction of the reader: a text that is hidden by it is not found.
 
         Raises:
             UsageError: a value is invalid, or the cursor belongs to another query.
@@ -256,6 +289,17 @@ class RunStore(abc.ABC):
     @abc.abstractmethod
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
         """Return the lines of these runs, in this order, as one page without a cursor; unknown ids are left out."""
+
+    @abc.abstractmethod
+    async def tickets(self, query: TicketQuery) -> TicketPage:
+        """Return a page of the open tickets of the runs that are not done, from one consistent snapshot.
+
+        A page costs about its size, regardless of the number of runs and tickets, without a filter and with one of
+        run_ids. Other filters may read each open ticket.
+
+        Raises:
+            UsageError: a value is invalid, or the cursor belongs to another query.
+        """
 
     @abc.abstractmethod
     async def prune(self, before: datetime, *, dry_run: bool = False) -> Pruned:

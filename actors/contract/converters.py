@@ -6,9 +6,11 @@ cattrs itself is too lenient for data from outside: it converts null to "None", 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta
+from decimal import Decimal
 from functools import cache
 from typing import Any, Final, get_args, get_type_hints
+from uuid import UUID
 
 import attrs
 import msgspec
@@ -24,6 +26,7 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, overrid
 from cattrs.preconf.msgspec import make_converter
 
 from .row_forms import Fields, Value
+from .user_types.constraints import is_pydantic
 
 converter: Final = make_converter()
 """Reads all data from outside (rows, commands, configuration) and writes values in full."""
@@ -55,6 +58,10 @@ def _moment(value: object, _: object) -> datetime:
     if moment.tzinfo is None:
         raise ValueError(f"{_shown(value)} has no time zone; add Z for UTC")
     return moment.astimezone(UTC)
+
+
+def _converted(value: object, kind: Any) -> Any:
+    return msgspec.convert(value, kind)
 
 
 def _array_hook(cls: Any, reader: BaseConverter) -> Callable[[Any, Any], Any]:
@@ -155,9 +162,21 @@ def _row_hook(cls: Any, writer: BaseConverter) -> Callable[[Any], Any]:
     return make_dict_unstructure_fn(cls, writer, _cattrs_omit_if_default=True, **dear)
 
 
-def _dumped(model: Any) -> Any:
-    """Return a model of pydantic, which a tool has returned, as the JSON data that the model itself writes."""
-    return model.model_dump(mode="json")
+def _dumped(value: Any) -> Any:
+    """Return an object of a class of pydantic, which a tool has returned, as the JSON data that the class writes.
+
+    Names are aliases, as in the schema of the class. A value that is not of its field's type is written as it is.
+    """
+    return type(value).__pydantic_serializer__.to_python(value, mode="json", by_alias=True, warnings=False)
+
+
+def _dumped_other(value: Any) -> Any:
+    """Return an object of another type that pydantic reads, such as a SecretStr, as JSON data."""
+    try:
+        from .user_types.pydantic_values import dumped  # noqa: PLC0415 - an extra
+    except ImportError:  # a class that pydantic could read, in a program without pydantic
+        return value
+    return dumped(value)
 
 
 def _shown(value: object) -> str:
@@ -171,9 +190,11 @@ for _kind, _hook in {
     bool: _exactly(bool),
     float: _exactly(float, int),
     datetime: _moment,
+    **dict.fromkeys((time, timedelta, Decimal, UUID), _converted),
 }.items():
     converter.register_structure_hook(_kind, _hook)
-converter.register_unstructure_hook_func(lambda cls: hasattr(cls, "__pydantic_root_model__"), _dumped)
+converter.register_unstructure_hook_func(lambda cls: is_pydantic(cls) and not attrs.has(cls), _dumped_other)
+converter.register_unstructure_hook_func(lambda cls: hasattr(cls, "__pydantic_serializer__"), _dumped)
 converter.register_structure_hook_func(lambda hint: hint == int | msgspec.UnsetType, _exactly(int))
 converter.register_structure_hook_factory(lambda cls: get_args(cls)[1:] == (...,), _array_hook)
 converter.register_structure_hook_factory(attrs.has, _class_hook)

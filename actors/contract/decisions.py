@@ -11,21 +11,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
 import attrs
 import msgspec
 
+from greenroom.supervision.border import Raised, capture
 from greenroom.supervision.fields import did_you_mean
 
-from ..errors import UsageError
+from ..errors import ToolError, UsageError
 from ..options import checks_fields, unknown_option, unknown_value
-from .codec import normalise
+from .codec import message_of, normalise
 from .ids import canonical_json
 from .parts import Part, facts_of
 from .plain import JSONObject, JSONValue
 from .row_forms import Value
+from .user_types.choice import read_as, schema_of
+from .user_types.constraints import TypeFault
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
+
+T = TypeVar("T")
 ResumeMode = Literal["replay_tool_call", "use_decision_as_tool_result", "pass_decision_to_tool"]
 Action = Literal["resume", "cancel"]
 ActionWord = Literal["approve", "deny", "resume", "cancel"]
@@ -141,6 +148,20 @@ class Reject:
     text: str
 
 
+def _schema(value: Any) -> Any:
+    """Return the JSON Schema of a type; the runtime judges any other value when the ticket is made.
+
+    Raises:
+        UsageError: the type has no form in JSON.
+    """
+    if value is None or isinstance(value, Mapping):
+        return value
+    try:
+        return schema_of(value)
+    except TypeFault as error:
+        raise UsageError(f"response_schema={value!r:.200}: {error}") from error
+
+
 def _known_reason(_: object, __: object, value: str) -> None:
     if value not in _OF_CODE:
         raise unknown_value("reason", value, _OF_CODE)
@@ -160,8 +181,9 @@ class Suspend(Exception):
         action: a short verb phrase that names the action ("tool:refund" if empty).
         message: text for the deciding person.
         parameters: structured details for the deciding person.
-        response_schema: JSON Schema that a decision's result must satisfy. An invalid schema fails the call (or the
-            hook), because no decision could satisfy it.
+        response_schema: JSON Schema that a decision's result must satisfy, or a type (of msgspec, attrs, pydantic, ...)
+            that has one; `Decision.read` makes an object of the type. An invalid schema fails the call (or the hook),
+            because no decision could satisfy it.
         resume_mode: replay_tool_call (run the body again), use_decision_as_tool_result (the body does not run; the
             decision's result is the call's result) or pass_decision_to_tool (the body runs with the decision's result
             as its arguments).
@@ -172,13 +194,14 @@ class Suspend(Exception):
             "external_event", "outcome_unknown" or "manual_pause". People read `message`.
 
     Raises:
-        UsageError: resume_mode, on_expiry or reason is unknown, or expires_after is not positive.
+        UsageError: resume_mode, on_expiry or reason is unknown, or expires_after is not positive, or a type has no form
+            in JSON.
     """
 
     action: str = attrs.field(default="", kw_only=True)
     message: str = attrs.field(default="", kw_only=True)
     parameters: JSONObject = attrs.field(factory=dict, kw_only=True)
-    response_schema: JSONObject | None = attrs.field(default=None, kw_only=True)
+    response_schema: JSONObject | None = attrs.field(default=None, converter=_schema, kw_only=True)
     resume_mode: ResumeMode = attrs.field(default="replay_tool_call", validator=_known_mode, kw_only=True)
     expires_after: float | None = attrs.field(default=None, kw_only=True)
     on_expiry: Literal["deny", "cancel_run"] | SetResult = attrs.field(default="deny", kw_only=True)
@@ -234,6 +257,24 @@ class Decision:
     fingerprint: str | None = None
     decided_by: str | None = None
     decided_at: datetime | None = None
+
+    def read(self, kind: TypeForm[T]) -> T:
+        """Return the result as an object of a type: that of the question's `response_schema`.
+
+        Raises:
+            ToolError: the decision is a denial, or the result does not fit the type, such as a validator that no JSON
+                Schema expresses; the message has the path.
+            UsageError: the type has no form in JSON.
+        """
+        if self.action != "resume":
+            raise ToolError("the question was not answered: it was denied, or has expired")
+        result = capture(read_as, kind, self.result)
+        if isinstance(result, Raised):  # validators of the program may raise anything
+            if isinstance(result.error, TypeFault):
+                raise UsageError(f"read({kind!r:.200}): {result.error}") from result.error
+            raise ToolError(f"the answer does not fit: {message_of(result.error)}") from result.error
+        value: T = result.value
+        return value
 
 
 class Ticket(Value, frozen=True, kw_only=True):

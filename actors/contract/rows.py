@@ -224,6 +224,7 @@ class RunFields(Fields, kw_only=True):
         nested: how many nested calls are open.
         not_asked: tools of the nested calls that ran although their gates did not allow them.
         toolset_faults: marks of the faults of toolsets that the run has reported.
+        placed: sequence of the newest event when messages of the run last joined the thread.
     """
 
     stage: Stage = Stage.CREATED
@@ -264,6 +265,7 @@ class RunFields(Fields, kw_only=True):
     nested: int = 0
     not_asked: tuple[str, ...] = ()
     toolset_faults: tuple[str, ...] = ()
+    placed: int = 0
 
 
 class RunRow(RunFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other

@@ -8,11 +8,10 @@ from typing import Final, Literal, TypedDict, get_args
 import attrs
 
 from ..errors import UsageError
-from .lifecycle import RunStatus, Stage
+from .lifecycle import RunStatus, Stage, TerminationKind
 from .plain import encodable
 from .rows import RunInfo, RunRow
-from .ticket_summary import TicketSummary
-from .titles import searched
+from .ticket_lists import LARGEST_PAGE, TicketSummary
 
 
 @attrs.frozen(kw_only=True)
@@ -124,12 +123,32 @@ def listed(name: str) -> Listed:
 ASKED: Final = 3
 """Open tickets in a line of a list."""
 
-LARGEST_PAGE: Final = 1_000
-"""Most runs per page: a larger page would occupy a reader and its snapshot too long."""
 LONGEST_TEXT: Final = 200
 """Most characters of a search text."""
+SEARCHED: Final = 256
+"""Most runs whose events one page of a query with a text reads. The memory store reads them in the trio thread."""
+SEARCHED_BYTES: Final = 2**19
+"""Bytes of events after which such a page ends."""
 RunOrder = Literal["newest", "waiting_longest"]
 ORDERS: Final[tuple[str, ...]] = get_args(RunOrder)
+ListedOutcome = Literal["completed", "stopped", "failed", "cancelled"]
+"""How a run has ended, for lists: a stop condition has stopped a run that is not completed."""
+LISTED_OUTCOMES: Final[tuple[str, ...]] = get_args(ListedOutcome)
+
+
+def outcome_of(row: RunRow) -> str | None:
+    """Return the outcome of a run for lists; None for a run that is not done."""
+    if row.status is not RunStatus.DONE:
+        return None
+    if row.termination is not None and row.termination.kind is TerminationKind.STOPPED:
+        return "stopped"
+    return row.stage.value
+
+
+def code_of(row: RunRow) -> str | None:
+    """Return the code of the termination of a run that is done; None without one."""
+    termination = row.termination if row.status is RunStatus.DONE else None
+    return None if termination is None else termination.code
 
 
 class WatchFilters(TypedDict, total=False):
@@ -143,6 +162,9 @@ class WatchFilters(TypedDict, total=False):
     since: datetime | None
     until: datetime | None
     text: str | None
+    outcome: ListedOutcome | None
+    code: str | None
+    tool: str | None
     order: RunOrder
     limit: int
 
@@ -179,8 +201,11 @@ class RunQuery:
             principal that started the run.
         prefix: the beginning of the run's id.
         since, until: creation time of the run: not before `since`, and before `until`; with time zone.
-        text: a part of the title or the id; case is ignored, and no character is special. At most 200 characters, not
-            blank.
+        text: a part of the title, the id, the input, the output or the reason of a failure, as events show them; case
+            is ignored, and no character is special. At most 200 characters, not blank.
+        outcome: how the run has ended: completed, stopped (by a stop condition), failed or cancelled.
+        code: the code of the run's termination, such as "model_error" or the name of a stop condition.
+        tool: the name of a tool that the run has called.
         order: "newest" (newest first), or "waiting_longest": waiting runs only, the longest waiting first.
         limit: most lines of the page, 1 to 1,000.
         cursor: from the previous page.
@@ -195,6 +220,9 @@ class RunQuery:
     since: datetime | None = None
     until: datetime | None = None
     text: str | None = None
+    outcome: ListedOutcome | None = None
+    code: str | None = None
+    tool: str | None = None
     order: RunOrder = "newest"
     limit: int = 100
     cursor: str | None = None
@@ -206,7 +234,7 @@ class RunQuery:
         Raises:
             UsageError: a value is invalid; the message names it and says what to give.
         """
-        for name in ("agent", "thread_id", "by", "text", "cursor", "prefix"):
+        for name in ("agent", "thread_id", "by", "text", "code", "tool", "cursor", "prefix"):
             _check_text(name, getattr(self, name), optional=name != "prefix")
         for name in ("since", "until"):
             _check_moment(name, getattr(self, name))
@@ -217,6 +245,8 @@ class RunQuery:
             raise UsageError(f"order={self.order!r:.100} is not known; use one of {', '.join(ORDERS)}")
         if not isinstance(self.status, RunStatus | Stage | None):
             raise UsageError(f"status={self.status!r:.100}: give a RunStatus, a Stage, or None")
+        if self.outcome is not None and self.outcome not in LISTED_OUTCOMES:
+            raise UsageError(f"outcome={self.outcome!r:.100} is not known; use one of {', '.join(LISTED_OUTCOMES)}")
         if self.order == "waiting_longest" and self.status not in (None, RunStatus.WAITING):
             other = self.status.value
             raise UsageError(f"order='waiting_longest' lists runs that wait, not status={other!r}; leave one out")
@@ -224,8 +254,17 @@ class RunQuery:
             way = f"give 1 to {LONGEST_TEXT} characters that are not all white space"
             raise UsageError(f"text={self.text!r:.100}: {way}")
 
+    @property
+    def deep(self) -> bool:
+        """True if more than the line of a run says whether the run is in the list: its events, or its calls."""
+        return self.text is not None or self.tool is not None
+
     def matches(self, summary: RunSummary) -> bool:
-        """Return True if the run is in this query's list, on any page."""
+        """Return True if the run is in this query's list, on any page.
+
+        Of a `deep` query the store alone knows whether the text and the tool match: then True says that all other
+        filters do.
+        """
         info, row = summary.info, summary.row
         return (
             (self.status is None or self.status is (row.stage if isinstance(self.status, Stage) else row.status))
@@ -236,7 +275,8 @@ class RunQuery:
             and info.run_id.startswith(self.prefix)
             and (self.since is None or info.created_at >= self.since)
             and (self.until is None or info.created_at < self.until)
-            and (self.text is None or self.text.casefold() in searched(info.title, info.run_id))
+            and self.outcome in (None, outcome_of(row))
+            and (self.code is None or self.code == code_of(row))
         )
 
 
@@ -254,7 +294,8 @@ class RunPage:
     """A page of a list, in the order of its query.
 
     Attributes:
-        runs: the lines. A page that is not the last may have fewer than `limit`, if its rows are very large.
+        runs: the lines. A page that is not the last may have fewer than `limit`, or none: if its rows are very large,
+            and of a query with a text, whose pages read a bounded number of runs. Go on with the cursor.
         cursor: for the next page; None on the last page.
         counts: The counts of all runs, if the query asks for them; from the same snapshot as the lines.
         unreadable: ids of runs of this page whose rows are unreadable (damaged, or written by a newer release); such a

@@ -286,7 +286,7 @@ def append_step(builder: StepBuilder, *, withheld: str | None = None) -> None:
         )
     builder.row.draft = None
     builder.row.inference = None
-    builder.changed = True
+    _note_place(builder)
 
 
 def tool_text(call: CallRow) -> str:
@@ -303,7 +303,13 @@ def append_input(builder: StepBuilder) -> None:
     if builder.row.pending_input:
         builder.messages.extend(builder.row.pending_input)
         builder.row.pending_input, builder.row.sent, builder.row.unread_input_by = (), (), None
-        builder.changed = True
+        _note_place(builder)
+
+
+def _note_place(builder: StepBuilder) -> None:
+    """Note after which event messages have joined the thread, for readers that follow the run from there."""
+    builder.row.placed = builder.row.last_sequence + len(builder.events)
+    builder.changed = True
 
 
 def terminal(builder: StepBuilder) -> None:

@@ -8,18 +8,23 @@ For a JSON Schema the model is asked in the same way; the answer is checked agai
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 import attrs
 import msgspec
+from typing_extensions import override
 
-from greenroom.supervision.border import Raised, capture
+from greenroom.supervision.border import Raised, Returned, capture
 
 from ..contract.codec import SchemaError, message_of, normalise
-from ..contract.json_schema.dropped_constraints import dropped_constraint
 from ..contract.json_schema.faults import schema_faults, unusable_schema
 from ..contract.plain import JSONObject
+from ..contract.user_types.choice import chosen_reader
+from ..contract.user_types.constraints import TypeFault, without_note
 from ..errors import AgentDefinitionError
+
+if TYPE_CHECKING:
+    from ..contract.user_types.pydantic_type import PydanticType
 
 T = TypeVar("T")
 
@@ -89,6 +94,37 @@ class Output(Generic[T]):
 
 
 @attrs.frozen(eq=False)
+class PydanticOutput(Output[Any]):
+    """Reads final answers of a type that pydantic reads.
+
+    The JSON data that pydantic writes of the object is kept, defaults filled in, if it is read as an equal object;
+    otherwise the model's own JSON value, of which nothing is masked, left out or converted twice.
+    """
+
+    _reader: PydanticType
+
+    @override
+    def parse(self, value: object) -> Any:
+        result = capture(self._reader.read, value)
+        if isinstance(result, Raised):
+            raise SchemaError(f"the output does not fit {self.type!r}: {message_of(result.error)}") from result.error
+        return result.value
+
+    @override
+    def _read(self, text: str) -> object:
+        value = msgspec.json.decode(text)
+        result = self._reader.read(value)
+        data = capture(self._written, result)
+        return data.value if isinstance(data, Returned) else value
+
+    def _written(self, value: object) -> object:
+        data = self._reader.write(value)
+        if self._reader.read(data) != value:
+            raise ValueError("it is read as another object")
+        return data
+
+
+@attrs.frozen(eq=False)
 class SchemaOutput(Output[Any]):
     """Reads final answers whose form is a JSON Schema of the program's own: the value stays plain JSON data."""
 
@@ -143,18 +179,14 @@ def read_output_type(agent: str, output_type: type[T] | JSONObject) -> Output[T]
         if why is not None:
             raise AgentDefinitionError(f"agent {agent!r}: output_type: the JSON Schema is invalid: {why}")
         return SchemaOutput(cast("Any", object), data)
-    if output_type is str:
+    kind, note = without_note(output_type)
+    if kind is str and not note:
         return Output(output_type, None)
-    fault = dropped_constraint(output_type)
-    if fault is not None:
-        raise AgentDefinitionError(f"agent {agent!r}: output_type={output_type!r}: {fault}")
     try:
-        schema = msgspec.json.schema(output_type)
-        msgspec.json.Decoder(output_type)
-    except Exception as error:  # msgspec raises what it meets inside the class (TypeError, NameError, RuntimeError)
-        what = str(error).strip().splitlines()[-1]
-        raise AgentDefinitionError(
-            f"agent {agent!r}: output_type={output_type!r} has no JSON form ({what}); use str, int, list[...], or a"
-            " class of attrs, dataclasses, msgspec or TypedDict"
-        ) from error
-    return Output(output_type, schema)
+        reader = chosen_reader(kind)
+    except TypeFault as error:
+        raise AgentDefinitionError(f"agent {agent!r}: output_type={output_type!r}: {error}") from error
+    schema = msgspec.json.schema(kind) if reader is None else reader.schema
+    if note:
+        schema = {"description": note, **schema}
+    return Output(kind, schema) if reader is None else PydanticOutput(kind, schema, reader)

@@ -104,7 +104,7 @@ def _need_trio() -> None:
     try:
         trio.lowlevel.current_task()
     except RuntimeError:
-        way = "write trio.run(main) in place of asyncio.run(main())"
+        way = "write trio.run(main), or, in a program on asyncio, open it with greenroom.aio.open_runtime(...)"
         raise UsageError(f"greenroom runs on trio, and this is not called in a trio program; {way}") from None
 
 

@@ -26,6 +26,7 @@ from ..contract.rows import RunInfo, RunOutline, RunRecord
 from ..contract.run_lists import RunPage, RunQuery
 from ..contract.secrets.redaction import Redactor
 from ..contract.state import LAST_AGENT, KeyId
+from ..contract.ticket_lists import TicketPage, TicketQuery
 from ..engine.lost_questions import lost_questions
 from ..errors import (
     RunDegradedError,
@@ -50,7 +51,7 @@ from ..services.services import Services, retry_until_available
 from ..services.stepping import in_steps
 from ..state.values import shown
 from .artifacts import read_artifact
-from .listing import shown_page
+from .listing import shown_page, shown_ticket_page_steps
 from .run_registry import RunRegistry
 from .thread_access import MayJoin, open_to
 from .wait_reasons import may_be_held, waiting_for
@@ -173,8 +174,8 @@ class RunReader:
 
     # --- lists -------------------------------------------------------------------------------------------------------
 
-    async def page(self, query: RunQuery) -> RunPage:
-        """Return the page of runs for a query; see `Runtime.runs`.
+    async def page(self, query: RunQuery, *, among: Sequence[str] | None = None) -> RunPage:
+        """Return the page of runs for a query; see `Runtime.runs`. `among`: ids of the only runs that may be listed.
 
         Raises:
             UsageError: a value is invalid, or the cursor belongs to another query.
@@ -182,7 +183,7 @@ class RunReader:
         if not isinstance(query, RunQuery):
             raise UsageError(f"page({query!r:.200}): give a RunQuery, or use runtime.runs(...)")
         with self._services.signals.looking():
-            page = await self._services.store.runs(query)
+            page = await self._services.store.runs(query, among=among, shown=self.redactor.text)
         return self._shown(page)
 
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
@@ -197,6 +198,18 @@ class RunReader:
         with self._services.signals.looking():
             page = await self._services.store.summaries(run_ids, counts=counts)
         return self._shown(page)
+
+    async def tickets(self, query: TicketQuery) -> TicketPage:
+        """Return the page of open tickets for a query, redacted, with the titles of their runs.
+
+        Raises:
+            UsageError: a value is invalid, or the cursor belongs to another query.
+        """
+        if not isinstance(query, TicketQuery):
+            raise UsageError(f"tickets({query!r:.200}): give a TicketQuery")
+        with self._services.signals.looking():
+            page = await self._services.store.tickets(query)
+        return await in_steps(shown_ticket_page_steps(page, self.redactor))
 
     def _shown(self, page: RunPage) -> RunPage:
         for run_id in page.unreadable:

@@ -11,12 +11,15 @@ from greenroom.supervision.fields import did_you_mean
 
 from ..contract.plain import exact
 from ..contract.state import RESERVED, SCOPES, KeyId, KeySpec
+from ..contract.user_types.constraints import without_note
 from ..errors import StateError
 from ..options import checks_fields
 from .values import NotSerializable, check_kind, copied, read, shown, write
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
+
+    from ..contract.user_types.pydantic_type import PydanticType
 
 T = TypeVar("T")
 NAME_LIMIT: Final = 128
@@ -83,6 +86,7 @@ class StateKey(Generic[T]):
     persistent: bool = attrs.field(default=True, kw_only=True)
     spec: KeySpec = attrs.field(init=False, repr=False)
     _initial: Any = attrs.field(init=False, repr=False)
+    _readers: tuple[PydanticType | None, PydanticType | None] = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         name: Any = self.name
@@ -109,12 +113,15 @@ class StateKey(Generic[T]):
         object.__setattr__(self, "spec", spec)
 
     def _check_kinds(self) -> None:
+        kind, _ = without_note(self.type)
         update = self.merge.update if isinstance(self.merge, Commutative) else None
         try:
-            check_kind(self.type)
-            check_kind(update or self.type)
+            reader = check_kind(kind)
+            readers = (reader, reader if update is None else check_kind(update))
         except NotSerializable as error:
             raise StateError(f"state key {self.name!r}: {error}") from error
+        object.__setattr__(self, "type", kind)
+        object.__setattr__(self, "_readers", readers)
 
     def __copy__(self) -> StateKey[T]:
         """Return the key itself: a key has one identity."""
@@ -135,7 +142,7 @@ class StateKey(Generic[T]):
         Raises:
             StateError: the value does not have that type, or has no form in JSON; names the key and the path.
         """
-        return self._encoded(value, self.type, "")
+        return self._encoded(value, self.type, "", self._readers[0])
 
     def encode_update(self, update: object) -> Any:
         """Return an update as JSON data.
@@ -146,7 +153,7 @@ class StateKey(Generic[T]):
         if not isinstance(self.merge, Commutative):
             way = f"set(key, ...), or StateKey({self.name!r}, ..., merge=gr.commutative(...))"
             raise StateError(f"state key {self.name!r} is exclusive and takes no updates; use {way}")
-        return self._encoded(update, self.merge.update or self.type, "update of ")
+        return self._encoded(update, self.merge.update or self.type, "update of ", self._readers[1])
 
     def decode(self, data: object) -> T:
         """Return the value of JSON data; a new object each time.
@@ -155,7 +162,7 @@ class StateKey(Generic[T]):
             StateError: the data does not have the key's type; names the key and the path.
         """
         try:
-            return cast("T", read(self.type, data))
+            return cast("T", read(self.type, data, self._readers[0]))
         except NotSerializable as error:
             raise StateError(
                 f"state key {self.name!r} holds a value that is no {_named(self.type)}: {error}"
@@ -179,9 +186,9 @@ class StateKey(Generic[T]):
             raise StateError(f"state key {self.name!r} has not been written and has no default; give it one")
         return copied(self._initial)
 
-    def _encoded(self, value: object, kind: object, what: str) -> Any:
+    def _encoded(self, value: object, kind: object, what: str, reader: PydanticType | None) -> Any:
         try:
-            return write(value, kind)
+            return write(value, kind, reader)
         except NotSerializable as error:
             text = f"{what}state key {self.name!r}: {shown(value)} is no {_named(kind)}: {error}"
             raise StateError(text) from error
@@ -189,7 +196,8 @@ class StateKey(Generic[T]):
     def _reduce(self, current: object, update: object) -> Any:
         if not isinstance(self.merge, Commutative):
             raise StateError(f"state key {self.name!r} is exclusive")
-        return self.encode(self.merge.reduce(self.decode(current), read(self.merge.update or self.type, update)))
+        value = read(self.merge.update or self.type, update, self._readers[1])
+        return self.encode(self.merge.reduce(self.decode(current), value))
 
 
 class ReservedKey(StateKey[T]):

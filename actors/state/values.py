@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from reprlib import Repr
-from typing import Any, Final, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
 
 import attrs
 import msgspec
@@ -21,12 +21,16 @@ from msgspec.structs import replace
 
 from greenroom.supervision.border import Raised, capture
 
-from ..contract.codec import MAX_DEPTH, SchemaError, parse
+from ..contract.codec import MAX_DEPTH, SchemaError, message_of, parse
 from ..contract.converters import converter
 from ..contract.decisions import Decision, Ticket
-from ..contract.json_schema.dropped_constraints import dropped_constraint
 from ..contract.messages import Message
 from ..contract.sizes import oversized, too_large
+from ..contract.user_types.choice import last_resort, pydantic_type
+from ..contract.user_types.constraints import TypeFault, dropped_constraint
+
+if TYPE_CHECKING:
+    from ..contract.user_types.pydantic_type import PydanticType
 
 _SHOWN: Final = Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 120
@@ -37,14 +41,19 @@ class NotSerializable(ValueError):
     """A value has no form in JSON, or not its declared type; the message has the path."""
 
 
-def write(value: object, kind: object) -> Any:
+def write(value: object, kind: object, reader: PydanticType | None = None) -> Any:
     """Return a value of a type as new JSON data (dict, list, str, int, float, bool, None).
+
+    Args:
+        value: The value.
+        kind: Its type.
+        reader: As `check_kind` returns it.
 
     Raises:
         NotSerializable: reading the data would not return the value.
     """
     try:
-        plain = converter.unstructure(value)
+        plain = converter.unstructure(value) if reader is None else _written(reader, value)
         if size := oversized(plain):
             raise NotSerializable(f"the value is too large: {too_large(size)}")
         data = _json(plain, "$", MAX_DEPTH)
@@ -52,18 +61,36 @@ def write(value: object, kind: object) -> Any:
         raise NotSerializable(_DEEP) from None
     except (TypeError, ValueError, AttributeError, CattrsError) as error:
         raise NotSerializable(str(error) or type(error).__name__) from error
-    read_back = read(kind, data)
+    try:
+        read_back = read(kind, data, reader)
+    except NotSerializable as error:
+        if reader is None:
+            raise
+        raise NotSerializable(f"it is not read as it is written: {error}") from error
     if not _alike(value, read_back):
-        raise NotSerializable(f"it would be read as {shown(read_back)}")
+        masked = ": its type masks a part of it" if shown(value) == shown(read_back) else ""
+        raise NotSerializable(f"it would be read as {shown(read_back)}{masked}")
     return data
 
 
-def read(kind: Any, data: Any) -> Any:
+def _written(reader: PydanticType, value: object) -> Any:
+    result = capture(reader.write, value)
+    if isinstance(result, Raised):  # by a serializer of the program, which may raise anything
+        raise NotSerializable(message_of(result.error)) from result.error
+    return result.value
+
+
+def read(kind: Any, data: Any, reader: PydanticType | None = None) -> Any:
     """Return the value of JSON data: a new object that shares nothing with the data.
 
     Raises:
         NotSerializable: the data does not have the type, or the type cannot be kept as JSON.
     """
+    if reader is not None:
+        result = capture(reader.read, data)
+        if isinstance(result, Raised):  # by a validator of the program, which may raise anything
+            raise NotSerializable(message_of(result.error)) from result.error
+        return result.value
     try:
         return parse(kind, copied(data))
     except SchemaError as error:
@@ -74,19 +101,31 @@ def read(kind: Any, data: Any) -> Any:
         raise NotSerializable(str(error) or type(error).__name__) from error
 
 
-def check_kind(kind: Any) -> None:
+def check_kind(kind: Any) -> PydanticType | None:
     """Check that values of a type can be kept as JSON. Faults deep inside a type appear when it is used.
+
+    Returns:
+        The reader of a type that pydantic reads; None: cattrs reads it.
 
     Raises:
         NotSerializable: they cannot.
     """
+    try:
+        reader = pydantic_type(kind)
+    except TypeFault as error:
+        raise NotSerializable(str(error)) from error
+    if reader is not None:
+        return reader
     _check_names(kind)
-    fault = dropped_constraint(kind, by_msgspec=False)
+    fault = dropped_constraint(kind, reader="cattrs")
     if fault is not None:
         raise NotSerializable(fault)
     result = capture(converter.structure, None, kind)  # None is invalid for most types: any other complaint is fine
     if isinstance(result, Raised) and isinstance(result.error, StructureHandlerNotFoundError):
-        raise NotSerializable(_unknown(result.error.type_)) from result.error
+        reader = last_resort(kind)
+        if reader is None:
+            raise NotSerializable(_unknown(result.error.type_)) from result.error
+    return reader
 
 
 def _check_names(kind: object) -> None:

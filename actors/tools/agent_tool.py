@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypedDict, cast
 
 import attrs
@@ -19,10 +20,11 @@ from typing_extensions import override
 from greenroom.supervision.border import Raised, capture
 
 from ..contract.codec import message_of
-from ..contract.json_schema.dropped_constraints import dropped_constraint
 from ..contract.outcomes import Completed
 from ..contract.plain import JSONObject, JSONValue
 from ..contract.spec import AgentSpec, Concurrency, ToolSpec
+from ..contract.user_types.choice import chosen_reader
+from ..contract.user_types.constraints import TypeFault
 from ..errors import ToolDefinitionError, UsageError
 from ..plugins.guardrails import ToolInputGuardrail
 from ..state.values import copied
@@ -135,7 +137,7 @@ class AgentTool(Tool[..., Any]):
 class _ObjectArguments(Arguments):
     """Arguments that are one object of a class of the author's."""
 
-    _kind: Any
+    _read: Callable[[Any], object]
 
     @override
     def convert(self, arguments: JSONObject) -> dict[str, JSONValue]:
@@ -144,7 +146,7 @@ class _ObjectArguments(Arguments):
         Raises:
             ArgumentsError: names the path.
         """
-        result = capture(msgspec.convert, copied(arguments), self._kind)
+        result = capture(self._read, copied(arguments))
         if isinstance(result, Raised):  # validation in user classes may raise anything
             raise ArgumentsError(f"Invalid arguments: {message_of(result.error)}.") from result.error
         return {"input": result.value}
@@ -161,25 +163,28 @@ def object_arguments(name: str, option: str, kind: Any) -> Arguments:
     Raises:
         ToolDefinitionError: the class has no JSON form, or its form is not an object.
     """
-
-    def fault(what: str) -> ToolDefinitionError:
-        way = "give a class of attrs, dataclasses, msgspec or TypedDict"
-        return ToolDefinitionError(f"tool {name!r}, option {option}={kind!r}: {what}; {way}")
-
-    constraint = dropped_constraint(kind)
-    if constraint is not None:
-        raise ToolDefinitionError(f"tool {name!r}, option {option}: {constraint}")
     try:
-        (root,), definitions = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
-    except Exception as error:  # msgspec raises what it meets inside the class
-        raise fault(f"it has no JSON form ({str(error).strip().splitlines()[-1]})") from error
-    schema = dict(definitions.pop(root["$ref"].removeprefix("#/$defs/"))) if "$ref" in root else root
+        reader = chosen_reader(kind)
+    except TypeFault as error:
+        raise ToolDefinitionError(f"tool {name!r}, option {option}: {error}") from error
+    schema = dict(msgspec.json.schema(kind) if reader is None else reader.schema)
+    definitions = dict(schema.pop("$defs", {}))
+    if "$ref" in schema:
+        title = schema["$ref"].removeprefix("#/$defs/")
+        schema = dict(definitions[title])
+        if (
+            f'"#/$defs/{title}"' not in msgspec.json.encode([schema, definitions]).decode()
+        ):  # no field has its own class
+            del definitions[title]
     if schema.get("type") != "object" or "properties" not in schema:
-        raise fault("its JSON form is not an object with named properties")
+        way = "give a class of attrs, dataclasses, msgspec, pydantic or TypedDict"
+        what = "its JSON form is not an object with named properties"
+        raise ToolDefinitionError(f"tool {name!r}, option {option}={kind!r}: {what}; {way}")
     schema.pop("title", None)
     if definitions:
         schema["$defs"] = definitions
-    return _ObjectArguments(schema=schema, context=None, struct=msgspec.Struct, defaults={}, kind=kind)
+    read = partial(msgspec.convert, type=kind) if reader is None else reader.read
+    return _ObjectArguments(schema=schema, context=None, struct=msgspec.Struct, defaults={}, read=read)
 
 
 async def _work(input: str) -> str:  # noqa: A002 - the name of the argument that models see

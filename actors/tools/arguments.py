@@ -2,7 +2,8 @@
 
 The signature is read once. Each parameter becomes a field of a msgspec struct, so schema, check and conversion cannot
 disagree. Types are strict (an int is accepted for a float, nothing else is guessed). Unknown arguments are refused;
-unknown keys inside nested classes are handled by the class (msgspec: ignored, unless it forbids them).
+unknown keys inside nested classes are handled by the class (msgspec: ignored, unless it forbids them). A parameter
+whose type pydantic has to read is any JSON value for the struct, and pydantic converts that.
 """
 
 from __future__ import annotations
@@ -13,21 +14,26 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final, get_origin
+from typing import TYPE_CHECKING, Any, Final, get_origin
 
 import attrs
 import msgspec
+from typing_extensions import override
 
 from greenroom.supervision.border import Raised, capture
 
 from ..contract.codec import message_of, normalise
-from ..contract.json_schema.dropped_constraints import dropped_constraint
 from ..contract.json_schema.faults import schema_fault, unusable_schema
 from ..contract.plain import JSONObject, JSONValue
+from ..contract.user_types.choice import chosen_reader
+from ..contract.user_types.constraints import TypeFault, without_note
 from ..errors import ToolDefinitionError
 from ..state.values import copied
 from .context import SyncToolContext, ToolContext
 from .docstrings import parameter_texts
+
+if TYPE_CHECKING:
+    from ..contract.user_types.pydantic_type import PydanticType
 
 _CONTEXTS: Final = (ToolContext, SyncToolContext)
 _CONTEXT_TEXT: Final = re.compile(r"(?:\w+\.)*(?P<name>(?:Sync)?ToolContext)(?:\[.*\])?\s*")
@@ -86,6 +92,33 @@ class Arguments:
         place = "" if "`$" in what else " - at `$`"
         names = ", ".join(self._struct.__struct_fields__) or "none"
         return f"Invalid arguments: {what}{place}. The arguments are: {names}."
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class _MixedArguments(Arguments):
+    """Arguments of which pydantic reads some."""
+
+    _readers: Mapping[str, PydanticType]
+
+    @override
+    def convert(self, arguments: JSONObject) -> dict[str, JSONValue]:
+        """Return keyword arguments in the annotated types.
+
+        Raises:
+            ArgumentsError: names the path of each fault.
+        """
+        keywords, faults = super().convert(arguments), list[str]()
+        for name, reader in self._readers.items():
+            if name in keywords:
+                result = capture(reader.read, keywords[name], f"$.{name}")
+                if isinstance(result, Raised):  # validators of the program may raise anything
+                    what = message_of(result.error)
+                    faults.append(what if "`$" in what else f"{what} - at `$.{name}`")
+                else:
+                    keywords[name] = result.value
+        if faults:
+            raise ArgumentsError(self._explain("; ".join(faults)))
+        return keywords
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -173,7 +206,9 @@ class _Reader:
         self.globals = getattr(getattr(bare, "__func__", bare), "__globals__", {})
         self.namespace = dict(namespace)
         self.texts = parameter_texts(function)
+        self.notes: dict[str, str] = {}
         self.fields: dict[str, Any] = {}
+        self.readers: dict[str, PydanticType] = {}
         self.defaults: dict[str, Any] = {}
 
     def context(self, parameter: inspect.Parameter) -> type[ToolContext | SyncToolContext] | None:
@@ -215,10 +250,13 @@ class _Reader:
             raise self.fault(name, f"it has no annotation; write `{name}: str` or another type that JSON can carry")
         if self._context_class(parameter) is not None:
             raise self.fault(name, "the context comes first; make it the first parameter")
-        self.fields[name] = self._supported(name, self._resolve(name, parameter.annotation))
+        kind, note = without_note(self._resolve(name, parameter.annotation))
+        self.fields[name] = self._supported(name, kind)
+        if note:
+            self.notes[name] = note
         if parameter.default is not _NO_DEFAULT:
             if type(parameter.default).__module__.partition(".")[0] == "pydantic":
-                way = "write Annotated[..., msgspec.Meta(...)] for a constraint, and the default itself"
+                way = f"write `{name}: Annotated[..., Field(...)]`, and the default itself behind it"
                 raise self.fault(name, f"pydantic alone reads the default {parameter.default!r:.120}; {way}")
             self.defaults[name] = parameter.default
 
@@ -236,20 +274,15 @@ class _Reader:
             ) from error
 
     def _supported(self, name: str, annotation: object) -> Any:
-        fault = dropped_constraint(annotation)
-        if fault is not None:
-            raise self.fault(name, fault)
+        """Return the type of a field of the struct."""
         try:
-            msgspec.json.schema(annotation)
-            msgspec.json.Decoder(annotation)
-        except Exception as error:  # msgspec raises what it meets inside the class (TypeError, NameError, RuntimeError)
-            what = str(error).strip().splitlines()[-1]
-            raise self.fault(
-                name,
-                f"its type {annotation!r} has no JSON form ({what}); use str, int, float, bool, list, dict, Literal,"
-                " Enum, or a class of attrs, dataclasses, msgspec or TypedDict",
-            ) from error
-        return annotation
+            reader = chosen_reader(annotation)
+        except TypeFault as error:
+            raise self.fault(name, str(error)) from error
+        if reader is None:
+            return annotation
+        self.readers[name] = reader
+        return Any
 
     def fault(self, parameter: str, what: str) -> ToolDefinitionError:
         return ToolDefinitionError(f"tool {self.name!r}, parameter {parameter!r}: {what}")
@@ -264,20 +297,48 @@ class _Reader:
             "Arguments", fields, kw_only=True, forbid_unknown_fields=True, module="greenroom.tool"
         )
         schema = object_schema(struct)
+        for name, reader in self.readers.items():
+            self._put_schema(schema, name, reader)
         for name, part in schema["properties"].items():
             self._describe(name, part)
-        return Arguments(schema=schema, context=context, struct=struct, defaults=self.defaults)
+        if not self.readers:
+            return Arguments(schema=schema, context=context, struct=struct, defaults=self.defaults)
+        return _MixedArguments(
+            schema=schema, context=context, struct=struct, defaults=self.defaults, readers=self.readers
+        )
+
+    def _put_schema(self, schema: dict[str, JSONValue], name: str, reader: PydanticType) -> None:
+        """Put the schema of a parameter that pydantic reads into that of the arguments."""
+        part = dict(reader.schema)
+        for title, definition in part.pop("$defs", {}).items():
+            definitions = schema.setdefault("$defs", {})
+            if definitions.setdefault(title, definition) != definition:
+                raise self.fault(name, f"two classes of the parameters are named {title!r} in the schema; rename one")
+        schema["properties"][name] = part
 
     def _describe(self, name: str, part: dict[str, JSONValue]) -> None:
-        if self.texts.get(name):
-            part.setdefault("description", self.texts[name])
+        text = self.notes.get(name) or self.texts.get(name)
+        if text:
+            part.setdefault("description", text)
         if name in self.defaults:
-            try:
-                plain = msgspec.to_builtins(self.defaults[name], order="deterministic")
-                msgspec.convert(plain, self.fields[name])
-            except (TypeError, ValueError):
-                return  # a sentinel, or a default outside the schema: the argument is just optional
-            part["default"] = plain
+            with suppress(TypeError, ValueError):  # a sentinel, or a default outside the schema: just optional
+                part["default"] = self._default(name)
+
+    def _default(self, name: str) -> JSONValue:
+        """Return the default of a parameter as JSON data.
+
+        Raises:
+            TypeError, ValueError: it has none.
+        """
+        default, reader = self.defaults[name], self.readers.get(name)
+        if reader is None:
+            plain = msgspec.to_builtins(default, order="deterministic")
+            msgspec.convert(plain, self.fields[name])
+            return plain
+        result = capture(lambda: reader.read(reader.write(default)))
+        if isinstance(result, Raised) or result.value != default:
+            raise ValueError("the default is not of the type")
+        return reader.write(default)
 
 
 def object_schema(struct: type[msgspec.Struct]) -> dict[str, JSONValue]:

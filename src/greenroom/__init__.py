@@ -29,7 +29,7 @@ from greenroom.actors.agents.attachments import File as File
 from greenroom.actors.agents.attachments import Image as Image
 from greenroom.actors.agents import filters as filters
 from greenroom.actors.contract import stop as stop
-from greenroom.actors.contract.ticket_summary import TicketSummary as TicketSummary
+from greenroom.actors.contract.ticket_lists import TicketSummary as TicketSummary
 from greenroom.actors.contract.calls import CallStatus as CallStatus
 from greenroom.actors.contract.decisions import Allow as Allow
 from greenroom.actors.contract.decisions import CommandResult as CommandResult

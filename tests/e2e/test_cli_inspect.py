@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import greenroom as gr
-from greenroom.actors.contract.run_lists import LISTED, ORDERS
+from greenroom.actors.contract.run_lists import LISTED, LISTED_OUTCOMES, ORDERS
 from greenroom.transport.cli import commands
 
 from .cli_kit import Inside, one_line
@@ -116,6 +116,7 @@ def test_show_lists_every_event(inside: Inside) -> None:
 def test_the_parser_knows_the_statuses_stages_and_orders_of_a_list() -> None:
     assert (*commands.STATUSES, *commands.STAGES) == LISTED
     assert commands.ORDERS == ORDERS
+    assert commands.OUTCOMES == LISTED_OUTCOMES
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a judge needs and may be missing here: programs, and npm packages. Its test is skipped then, and says why.
+"""What a judge needs and may be missing: programs, npm packages, frameworks. Its test is then skipped with a reason.
 
 With GREENROOM_JUDGES=required (the CI) it fails instead; tests/conftest.py sees to that for every test marked `judge`.
 """
@@ -29,6 +29,15 @@ def need_node_modules(judge: str) -> Path:
     if not done.exists() or done.stat().st_mtime < lock.stat().st_mtime:
         lacking(f"the npm packages of tests/judges/{judge} are missing or out of date: make judges")
     return folder
+
+
+def need_peers() -> Path:
+    """A Python that has the frameworks of docs/coming-from.md, in an environment of their own."""
+    folder = FOLDER.parent.parent / ".cache/peers/coming-from"
+    stamp, wanted = folder / ".stamp", FOLDER / "peers/requirements.txt"
+    if not stamp.exists() or stamp.stat().st_mtime < wanted.stat().st_mtime:
+        lacking(f"the environment {folder} is missing or out of date: make judges")
+    return folder / "bin/python"
 
 
 def lacking(reason: str) -> NoReturn:

@@ -55,6 +55,11 @@ def test_every_link_is_relative_and_leads_somewhere(root: Path) -> None:
         assert link.resolve() == root / name
 
 
+def test_the_start_of_the_documents_names_every_page(root: Path) -> None:
+    start = (root / "docs/README.md").read_text(encoding="utf-8")
+    assert [page.name for page in (root / "docs").glob("[a-z]*.md") if f"]({page.name})" not in start] == []
+
+
 def test_type_checkers_are_told_that_the_package_is_typed(root: Path) -> None:
     assert (root / "src" / "greenroom" / "py.typed").is_file()
 

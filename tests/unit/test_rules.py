@@ -2,7 +2,20 @@
 
 import pytest
 
-from ..rules import PAGES, Quote, Rule, all_quotes, all_rules, faults, main, quotes_of, rules_of, table
+from ..rules import (
+    PAGES,
+    Quote,
+    Rule,
+    all_pages,
+    all_quotes,
+    all_rules,
+    faults,
+    main,
+    misplaced_ids,
+    quotes_of,
+    rules_of,
+    table,
+)
 
 pytestmark = pytest.mark.no_cover
 
@@ -14,17 +27,30 @@ def test_every_rule_has_a_test_and_every_quote_names_a_rule():
     assert not faults(all_rules(), all_quotes())
 
 
+def test_every_id_ends_a_line():
+    assert not [fault for page, text in all_pages().items() for fault in misplaced_ids(page, text)]
+
+
 def test_every_page_has_rules():
     assert {rule.page for rule in all_rules()} == set(PAGES.values())
 
 
-def test_a_rule_begins_with_its_id():
-    text = "Runs. [L-1] A run\nends once. [L-2] It stays so.\n\n| [L-3] row | a cell |\n[a link](x.md)"
+def test_a_rule_ends_with_its_id():
+    text = (
+        "# Runs\n\nA run\nends once. [L-1]\nIt stays so. [L-2]\n\n| row | a cell [L-3] |\n\n- one\n- two [L-4]\n\nText."
+    )
     assert [(rule.id, rule.words) for rule in rules_of("lifecycle", text)] == [
         ("L-1", "A run ends once."),
-        ("L-2", "It stays so. |"),
-        ("L-3", "row | a cell | [a link](x.md)"),
+        ("L-2", "It stays so."),
+        ("L-3", "row | a cell"),
+        ("L-4", "two"),
     ]
+    assert not list(misplaced_ids("lifecycle", text))
+
+
+@pytest.mark.parametrize("text", ["[L-1] A run ends once.", "A run [L-1] ends.", "| [L-1] row | a cell |"])
+def test_an_id_in_the_running_text_is_a_fault(text):
+    assert [fault.partition(":")[0] for fault in misplaced_ids("lifecycle", text)] == ["docs/lifecycle.md"]
 
 
 def test_a_mark_quotes_one_rule_or_several():

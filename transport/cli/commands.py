@@ -13,6 +13,7 @@ from . import option_types as types
 
 # Written again, for `--help` must not wait for the import of the runtime; a test compares.
 ORDERS: Final = ("newest", "waiting_longest")
+OUTCOMES: Final = ("completed", "stopped", "failed", "cancelled")
 STATUSES: Final = ("created", "running", "waiting", "done")
 FORMS: Final = ("call", "tool", "argv")
 SCOPES: Final = ("run", "thread", "workspace")
@@ -238,7 +239,11 @@ COMMANDS: Final[Mapping[str, CommandLine]] = {
             choices=(*STATUSES, *STAGES)),
         option("--agent KEY", "only runs of this agent"),
         option("--by NAME", "only runs that this user or principal started"),
-        option("--text TEXT", "only runs with this text in their title or id"),
+        option("--outcome OUTCOME", f"only runs that have ended so: {', '.join(OUTCOMES)}",
+            choices=OUTCOMES),
+        option("--code CODE", "only runs that have ended with this code, such as model_error"),
+        option("--tool NAME", "only runs that have called this tool"),
+        option("--text TEXT", "only runs with this text in their id, title, input, output or reason of failure"),
         option("--since TIME", "started at this time or later: 2h, 3d, or 2026-01-31[T09:30[Z]]", types.moment),
         option("--until TIME", "started before this time", types.moment),
         option("--order ORDER", "newest, or waiting_longest", choices=ORDERS),
@@ -249,6 +254,7 @@ COMMANDS: Final[Mapping[str, CommandLine]] = {
   greenroom runs                                    runs of the demo
   greenroom runs --db support.db --status waiting   waiting runs, the longest wait first
   greenroom runs --db support.db --agent support --since 2d --text "order 7"
+  greenroom runs --db support.db --outcome failed --tool refund
   greenroom runs --db support.db --json             one JSON object per line
   greenroom runs --store service=runs               runs of a shared store
   greenroom runs revive run_4f1c --store service=runs      lets a dead letter be claimed again

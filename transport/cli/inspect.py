@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import attrs
 import trio
 
 import greenroom as gr
@@ -97,7 +98,8 @@ def runs(args: argparse.Namespace) -> int:
     filters = {name: value for name in RunFilters.__annotations__ if (value := getattr(args, name, None)) is not None}
     if args.status == gr.RunStatus.WAITING:
         filters.setdefault("order", "waiting_longest")
-    page = shown_page(trio.run(_page, place, query_of(**filters)), Redactor(hidden))
+    redactor = Redactor(hidden)
+    page = shown_page(trio.run(_page, place, query_of(**filters), redactor), redactor)
     screen = open_screen(machine=args.json, secrets=hidden)
     now = datetime.now(UTC)
     for summary in page.runs:
@@ -110,9 +112,15 @@ def runs(args: argparse.Namespace) -> int:
     return exits.COMPLETED
 
 
-async def _page(place: Place, query: RunQuery) -> gr.RunPage:
+async def _page(place: Place, query: RunQuery, redactor: Redactor) -> gr.RunPage:
+    """Return a page with as many runs as asked for, if there are as many: a page of a search may be short."""
     async with reading(place) as store:
-        return await store.runs(query)
+        page = await store.runs(query, shown=redactor.text)
+        while page.cursor is not None and len(page.runs) < query.limit:
+            rest = attrs.evolve(query, limit=query.limit - len(page.runs), cursor=page.cursor, counts=False)
+            more = await store.runs(rest, shown=redactor.text)
+            page = attrs.evolve(more, runs=page.runs + more.runs, counts=page.counts)
+        return page
 
 
 def _plain(summary: RunSummary) -> dict[str, Any]:

@@ -438,7 +438,7 @@ export class Runs {
 }
 
 const groupRow = (key) => ({
-  element: h("li", { class: "group", role: "presentation" }, h("span", { say: key })),
+  element: h("li", { class: "group" }, h("span", { say: key })),
 });
 
 /** Make a list contain these elements in this order; an unmoved element is not touched, so it keeps the focus. */

@@ -14,7 +14,6 @@ import msgspec
 from greenroom.actors.contract.artifacts import ArtifactKind
 from greenroom.actors.contract.calls import CallStatus
 from greenroom.actors.contract.casing import camel
-from greenroom.actors.contract.decisions import ResumeMode, TicketReason
 from greenroom.actors.contract.lifecycle import RunStatus, Stage
 from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.plain import JSONObject
@@ -24,7 +23,7 @@ from greenroom.actors.evidence.account import RunEvidence
 from greenroom.actors.permission.remembered import RememberAs, RememberScope
 
 from ..protocol.codes import ERRORS
-from ..protocol.lines import Counts, Newest, RunLine, TerminationLine
+from ..protocol.lines import Counts, ListedTicketLine, Newest, OpenTicket, RunLine, TerminationLine
 
 ErrorCode = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(ERRORS)})]
 
@@ -41,27 +40,6 @@ class Health(ResponseBody, frozen=True, kw_only=True):
 
     status: Literal["ok", "ready"]
     crashed: dict[str, int] | None = None
-
-
-class OpenTicket(ResponseBody, frozen=True, kw_only=True):
-    """An open ticket: approval has exactly this effect."""
-
-    ticket_id: str
-    call_id: str | None
-    tool: str
-    arguments: JSONObject
-    fingerprint: str
-    reason: TicketReason
-    action: str
-    message: str
-    parameters: JSONObject
-    response_schema: JSONObject | None
-    resume_mode: ResumeMode
-    requested_at: datetime
-    expires_at: datetime | None
-    on_expiry: Literal["deny", "cancel_run", "set_result"]
-    reviewers: tuple[str, ...]
-    live: bool
 
 
 class WaitBody(ResponseBody, frozen=True, kw_only=True):
@@ -227,6 +205,13 @@ class RunList(ResponseBody, frozen=True, kw_only=True):
     counts: Counts | None
 
 
+class TicketList(ResponseBody, frozen=True, kw_only=True):
+    """Open tickets in the requested order. `cursor` requests the next page; null on the last one."""
+
+    tickets: tuple[ListedTicketLine, ...]
+    cursor: str | None
+
+
 class AnyEvent(ResponseBody, frozen=True, kw_only=True):
     """A placeholder for every event; the document has one schema per event type in its place."""
 
@@ -293,6 +278,7 @@ BODIES: Final[Mapping[str, type[msgspec.Struct]]] = {
         RuleLine,
         RuleList,
         RunList,
+        TicketList,
         EventPage,
         Started,
         Accepted,

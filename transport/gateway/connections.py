@@ -6,7 +6,7 @@ from typing import Protocol
 
 from ..protocol.codes import CloseCode
 from .access import Principal
-from .shared_stream import SharedStream
+from .frame_stream import FrameStream
 
 
 class Closable(Protocol):
@@ -18,7 +18,7 @@ class Closable(Protocol):
         counted: True if the connection counts for its principal.
     """
 
-    stream: SharedStream
+    stream: FrameStream
     principal: Principal | None
     counted: bool
 

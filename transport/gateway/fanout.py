@@ -17,7 +17,7 @@ from greenroom.supervision import Raised, acapture
 
 from ..protocol.codes import INTERNAL, CloseCode
 from ..protocol.ws_output import SessionOutput
-from .shared_stream import SharedStream
+from .frame_stream import FrameStream
 from .subscription import Subscription, as_text_frames
 
 BREATH: Final = 64
@@ -32,7 +32,7 @@ class Receiver(Protocol):
         output: The output of its session.
     """
 
-    stream: SharedStream
+    stream: FrameStream
     output: SessionOutput
 
     def touch(self, subscription: Subscription, /) -> None:

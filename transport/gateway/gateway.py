@@ -30,10 +30,10 @@ from .downloads import Downloads
 from .exposed import A2AOptions
 from .fanout import RunPumps
 from .feed import RunListFeed
+from .frame_stream import FrameStream
 from .http import Route
 from .metrics import Metrics
 from .questions import QuestionBoard
-from .shared_stream import SharedStream
 
 logger = logging.getLogger("greenroom.gateway")
 
@@ -84,7 +84,7 @@ class Gateway:
     questions: QuestionBoard = attrs.field(factory=QuestionBoard)
     metrics: Metrics = attrs.field(factory=Metrics)
     most: int = attrs.field(init=False)
-    strangers: dict[SharedStream, trio.CancelScope] = attrs.field(factory=dict)
+    strangers: dict[FrameStream, trio.CancelScope] = attrs.field(factory=dict)
     conversations: set[Closable] = attrs.field(factory=set)
     closing: bool = False
     stopping: trio.Event = attrs.field(factory=trio.Event)
@@ -169,8 +169,29 @@ class Gateway:
     # --- connections
     # -----------------------------------------------------------------------------------------------------
 
+    @property
+    def full(self) -> bool:
+        """True while there are as many connections as there may be."""
+        return self.open >= self.most
+
     @contextmanager
-    def stranger(self, stream: SharedStream) -> Iterator[None]:
+    def connection(self, stream: FrameStream) -> Iterator[None]:
+        """Count a connection for the block. Its peer is a stranger first, and the block may be cancelled."""
+        self.open += 1
+        self.metrics.opened("any")
+        try:
+            with self.stranger(stream):
+                yield
+        finally:
+            if stream.stalled:
+                self.metrics.cut("stalled")
+            self.open -= 1
+            if not self.open:
+                self.emptied.set()
+            self.metrics.closed("any")
+
+    @contextmanager
+    def stranger(self, stream: FrameStream) -> Iterator[None]:
         """Register a connection as a stranger until its peer is `recognised`.
 
         It may be closed to make room for a newer one. Clients show tokens within seconds, so the oldest of many
@@ -187,7 +208,7 @@ class Gateway:
             finally:
                 self.strangers.pop(stream, None)
 
-    def recognised(self, stream: SharedStream) -> None:
+    def recognised(self, stream: FrameStream) -> None:
         """Keep a connection whose peer has shown a token."""
         self.strangers.pop(stream, None)
 

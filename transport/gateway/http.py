@@ -42,6 +42,8 @@ class Request:
         headers: Names in lower case, the last value of each.
         body: At most `limits.body_bytes`.
         principal: The authenticated principal; None only for routes without a scope.
+        root: Path under which the gateway is mounted in another application; "" if it is not.
+        secure: True if the client uses TLS, as far as this process can see.
     """
 
     method: str
@@ -51,6 +53,8 @@ class Request:
     body: bytes = b""
     params: Mapping[str, str] = attrs.field(factory=dict)
     principal: Principal | None = None
+    root: str = ""
+    secure: bool = False
 
     @property
     def who(self) -> Principal:

@@ -8,7 +8,7 @@ rejects.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -17,18 +17,19 @@ import trio
 import trio_websocket
 from wsproto.utilities import LocalProtocolError
 
-import greenroom as gr
 from greenroom.supervision import failure_of
 from greenroom.supervision.nursery import open_collapsing_nursery
 
-from ..protocol.codes import INTERNAL, OVERLOADED, SUBPROTOCOL, Refused
+from ..protocol.codes import SUBPROTOCOL, Refused
 from .access import Principal
+from .exchange import HUNG_UP, Fields, PeerGone, answer, fields_of, may_converse, turned_away
+from .frame_stream import MessagesEnded
 from .gateway import Gateway
-from .http import Request, Response, Route, Streamed, check_query, failure, find, refusal
+from .http import Response, Streamed, refusal
 from .request_head import Head, check_upgrade, handshake, read_head
-from .response_stream import ResponseStream
+from .response_stream import ChunkedBody, ResponseStream
 from .shared_stream import SharedStream
-from .ws_connection import WebSocketConnection
+from .ws_connection import converse
 
 READ: Final = 65_536
 """Bytes per read of the socket."""
@@ -48,27 +49,8 @@ TURNED_SHARE: Final = 16
 """At most one connection per this many allowed ones is refused with a response, which needs a descriptor, too."""
 BREATH: Final = 64
 """Pieces of a body between two checkpoints: a body may arrive byte by byte."""
-_STOPS: Final = "the server stops; try again after its restart"
 _VERSION: Final = (("sec-websocket-version", "13"),)
 """Headers of a refused handshake (RFC 6455 section 4.4)."""
-_SECURITY: Final = (("x-content-type-options", "nosniff"), ("referrer-policy", "no-referrer"))
-_TAKEN: Final = (
-    *("authorization", "content-type", "idempotency-key", "last-event-id"),
-    *("mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name"),
-)
-"""Headers that pages of accepted origins may send."""
-_PREFLIGHT: Final = (
-    ("access-control-allow-methods", "GET, POST"),
-    ("access-control-allow-headers", ", ".join(_TAKEN)),
-    ("access-control-max-age", "600"),
-)
-
-
-class PeerGone(Exception):
-    """The peer has closed, or was too slow; no response is possible."""
-
-
-_HUNG_UP: Final = (PeerGone, trio.BrokenResourceError, trio.ClosedResourceError)
 
 
 @attrs.define(eq=False)
@@ -97,7 +79,7 @@ class HttpConnection:
             except Refused as refused:
                 await self.refuse(refused, _VERSION if head is not None else ())
                 return
-            await self._answer(head)
+            await answer(self.gateway, self.gateway.doorway, head, self)
             if self.gateway.closing or not self._next():
                 return
             wait = limits.idle_seconds
@@ -105,8 +87,8 @@ class HttpConnection:
     async def refuse(self, refused: Refused, headers: Sequence[tuple[str, str]] = ()) -> None:
         """Send the last response of this connection."""
         self.gateway.metrics.request(refused.error.status)
-        fields = refusal(refused)
-        await self._whole(attrs.evolve(fields, headers=(*fields.headers, *headers)), origin=None, close=True)
+        response = refusal(refused)
+        await self._write(response, [*fields_of(response, None), *headers], close=True)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -158,12 +140,8 @@ class HttpConnection:
     async def _receive(self) -> None:
         self.http.receive_data(await self.stream.receive_some(READ))
 
-    async def _body(self, head: Head) -> bytes:
-        """Read the body.
-
-        Raises:
-            Refused: The body is too large, incomplete in time, or contradicts its headers.
-        """
+    async def body(self, head: Head) -> bytes:
+        """Read the body; see `Exchange`."""
         most = self.gateway.limits.body_bytes
         if head.size is not None and head.size > most:
             raise Refused("too_big", f"the body is larger than {most} bytes")
@@ -223,136 +201,52 @@ class HttpConnection:
 
     # --- answering ---------------------------------------------------------------------------------------------------
 
-    async def _answer(self, head: Head) -> None:
-        response, who = await self._found(head)
-        if head.method == "HEAD" and isinstance(response, Streamed):
-            who = None  # nothing is streamed
-        if isinstance(response, Streamed) and who is not None and not self.gateway.admit(who):
-            response, who = refusal(Refused("too_many_connections", f"{who.name} has too many connections")), None
+    def recognised(self) -> None:
+        """Keep the connection; see `Exchange`."""
+        self.gateway.recognised(self.stream)
+
+    async def whole(self, response: Response, fields: Fields) -> None:
+        """Write a complete response; see `Exchange`."""
         self._pass_over()
-        self.gateway.metrics.request(response.status)
-        origin = head.headers.get("origin")
-        allowed = origin if origin in self.gateway.doorway.origins else None
-        if isinstance(response, Response):
-            try:
-                await self._whole(response, origin=allowed)
-            finally:
-                response.sent()
-            return
-        try:
-            await self._streamed(response, origin=allowed)
-        finally:
-            if who is not None:
-                self.gateway.dismiss(who)
+        await self._write(response, fields)
 
-    async def _found(self, head: Head) -> tuple[Response | Streamed, Principal | None]:
-        """Return the response, for every outcome, and the principal."""
-        who = None
-        try:
-            route, params, who = self._judged(head)
-            if route is None:
-                return Response(status=204, headers=_PREFLIGHT), None
-            request = Request(
-                method=head.method,
-                path=head.path,
-                query=head.query,
-                headers=head.headers,
-                body=await self._body(head),
-                params=params,
-                principal=who,
-            )
-            return await route.handler(self.gateway, request), who
-        except Refused as refused:
-            return self._refusal(head, refused), who
-        except (gr.StoreUnavailable, gr.StoreDown) as error:
-            text = str(error).removesuffix("; try again")
-            return self._refusal(head, Refused("store_unavailable", f"{text}; try again")), who
-        except gr.RuntimeClosed as error:
-            return self._refusal(head, Refused("closing", str(error))), who
-        except _HUNG_UP:
-            raise
-        except BaseException as error:  # noqa: BLE001, ASYNC103 - a supervision boundary: one request must not end the gateway
-            self.gateway.log_failure(f"{head.method} {head.path[:200]}", failure_of(error))
-            return self._refusal(head, failure()), who  # noqa: ASYNC104 - the border has raised what passes
+    async def streamed(self, streamed: Streamed, fields: Fields) -> None:
+        """Write a streamed response; see `Exchange`.
 
-    def _refusal(self, head: Head, refused: Refused) -> Response:
-        """Return the response of a refusal, in the form of the protocol that is spoken at its path."""
-        routes = self.gateway.routes
-        route = next((route for route in routes if route.pattern.fullmatch(head.path)), None)
-        return refusal(refused) if route is None else route.refusal(refused)
-
-    def _judged(self, head: Head) -> tuple[Route[Gateway] | None, dict[str, str], Principal | None]:
-        """Return the route, the values of its path and the principal; no route for a preflight of an accepted origin.
-
-        Raises:
-            Refused: There is no such route, or not for this peer.
+        The chunks end the response, not the connection, and the head announces no close: with `connection: close`,
+        Node's fetch mistakes a torn chunked body for a complete one.
         """
-        gateway, origin = self.gateway, head.headers.get("origin")
-        gateway.doorway.check(head.headers.get("host"), origin)
-        if head.method == "OPTIONS" and origin in gateway.doorway.origins:
-            return None, {}, None
-        route, params = find(gateway.routes, head.method, head.path)
-        principal = gateway.keyring.bearer(head.headers.get("authorization"))
-        if principal is not None:
-            gateway.recognised(self.stream)
-        if route.scope is not None:
-            if principal is None:
-                raise Refused("unauthenticated", "send the token as Authorization: Bearer ...")
-            if route.scope != "any":
-                principal.need(route.scope)
-        check_query(route, head.query)  # last: without a token, a route reveals nothing but that a token is missing
-        return route, params, principal
+        self._pass_over()
+        await self.stream.send_all(self.http.send(self._response(streamed.status, fields, close=False)) or b"")
+        if self._method == "HEAD":
+            self.http.send(h11.EndOfMessage())
+        else:
+            await ResponseStream(self.gateway, ChunkedBody(self.stream, self.http)).run(streamed)
 
-    def _response(
-        self, status: int, headers: Iterable[tuple[str, str]], origin: str | None, *, close: bool
-    ) -> h11.Response:
-        fields = [*headers, *_SECURITY]
-        if origin is not None:
-            fields += [("access-control-allow-origin", origin), ("vary", "origin")]
-            fields += [("access-control-expose-headers", "x-vercel-ai-ui-message-stream, retry-after, mcp-session-id")]
+    def _response(self, status: int, fields: Fields, *, close: bool) -> h11.Response:
+        fields = list(fields)
         if close or self.gateway.closing:
             fields.append(("connection", "close"))
         elif self._kept and (seconds := _announced(self.gateway.limits.idle_seconds)):
             fields += [("connection", "keep-alive"), ("keep-alive", f"timeout={seconds}")]
         return h11.Response(status_code=status, headers=[(name.encode(), value.encode()) for name, value in fields])
 
-    async def _whole(self, response: Response, *, origin: str | None, close: bool = False) -> None:
+    async def _write(self, response: Response, fields: Fields, *, close: bool = False) -> None:
         if self.http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             raise PeerGone
-        fields = list(response.headers)
-        if response.status not in (204, 304):
-            fields += [("content-type", response.content_type)] if response.content_type else []
-            fields.append(("content-length", str(len(response.body))))
         close = close or self.http.their_state in (h11.ERROR, h11.SEND_BODY)
-        parts = [self.http.send(self._response(response.status, fields, origin, close=close))]
+        parts = [self.http.send(self._response(response.status, fields, close=close))]
         if response.body and self._method != "HEAD":
             parts.append(self.http.send(h11.Data(data=response.body)))
         parts.append(self.http.send(h11.EndOfMessage()))
         await self.stream.send_all(b"".join(part for part in parts if part))
-
-    async def _streamed(self, streamed: Streamed, *, origin: str | None) -> None:
-        """Send a streamed response, or the head of one.
-
-        The chunks end the response, not the connection, and the head announces no close: with `connection: close`,
-        Node's fetch mistakes a torn chunked body for a complete one.
-        """
-        fields = [("content-type", streamed.content_type), ("cache-control", "no-cache"), ("x-accel-buffering", "no")]
-        head = self._response(streamed.status, [*fields, *streamed.headers], origin, close=False)
-        await self.stream.send_all(self.http.send(head) or b"")
-        if self._method == "HEAD":
-            self.http.send(h11.EndOfMessage())
-        else:
-            await ResponseStream(self.gateway, self.stream, self.http).run(streamed)
 
     # --- upgrades ----------------------------------------------------------------------------------------------------
 
     async def _upgrade(self, head: Head) -> None:
         gateway = self.gateway
         check_upgrade(head)
-        gateway.doorway.check(head.headers.get("host"), head.headers.get("origin"))
-        if gateway.closing:
-            raise Refused("closing", _STOPS)
-        principal = gateway.keyring.bearer(head.headers.get("authorization"))
+        principal = may_converse(gateway, gateway.doorway, head)
         self.stream.begin_frames(handshake(head), self.http.trailing_data[0], gateway.limits)
         try:
             async with open_collapsing_nursery() as nursery:
@@ -379,19 +273,27 @@ class HttpConnection:
         return None
 
     async def _converse(self, ws: trio_websocket.WebSocketConnection, who: Principal | None) -> None:
-        gateway = self.gateway
-        conversation = WebSocketConnection(gateway, self.stream)
-        gateway.authenticate(conversation)
+        await converse(self.gateway, self.stream, TrioMessages(ws), who)
+
+
+@attrs.define(eq=False)
+class TrioMessages:
+    """The messages that trio-websocket has read."""
+
+    ws: trio_websocket.WebSocketConnection
+
+    @property
+    def subprotocol(self) -> str | None:
+        """As accepted; see `Messages`."""
+        return self.ws.subprotocol
+
+    async def next(self) -> str | bytes:
+        """Wait for the next message; see `Messages`."""
         try:
-            if who is not None and not gateway.welcome(conversation, who):
-                conversation.leave(OVERLOADED, f"{who.name} has too many connections")
-            await conversation.run(ws)
-        except BaseException as error:  # noqa: BLE001, ASYNC103 - a supervision boundary: one connection must not end the gateway
-            gateway.log_failure(conversation, failure_of(error))
-            conversation.leave(INTERNAL)
-            await conversation.say_goodbye()  # noqa: ASYNC102 - failure_of has raised a cancellation again
-        finally:
-            gateway.forget(conversation)
+            return await self.ws.get_message()
+        except trio_websocket.ConnectionClosed as error:
+            close = self.ws.closed
+            raise (MessagesEnded() if close is None else MessagesEnded(int(close.code), close.reason)) from error
 
 
 def _announced(idle_seconds: float) -> int:
@@ -407,32 +309,18 @@ async def serve_connection(gateway: Gateway, inner: trio.abc.Stream) -> None:
         gateway, stream, h11.Connection(h11.SERVER, max_incomplete_event_size=int(limits.header_bytes))
     )
     try:
-        if gateway.closing or gateway.open >= gateway.most:
+        if gateway.closing or gateway.full:
             await _turn_away(gateway, door)
         else:
-            await _take_in(gateway, door)
-    except _HUNG_UP:
+            with gateway.connection(stream):
+                await door.serve()
+                await door.linger()
+    except HUNG_UP:
         pass
     except BaseException as error:  # noqa: BLE001, ASYNC103 - a supervision boundary: one connection must not end the gateway
         gateway.log_failure("a connection", failure_of(error))
     finally:
         await trio.aclose_forcefully(inner)
-
-
-async def _take_in(gateway: Gateway, door: HttpConnection) -> None:
-    gateway.open += 1
-    gateway.metrics.opened("any")
-    try:
-        with gateway.stranger(door.stream):
-            await door.serve()
-            await door.linger()
-    finally:
-        if door.stream.stalled:
-            gateway.metrics.cut("stalled")
-        gateway.open -= 1
-        if not gateway.open:
-            gateway.emptied.set()
-        gateway.metrics.closed("any")
 
 
 async def _turn_away(gateway: Gateway, door: HttpConnection) -> None:
@@ -443,8 +331,7 @@ async def _turn_away(gateway: Gateway, door: HttpConnection) -> None:
     gateway.turned_away += 1
     try:
         with trio.move_on_after(LINGER):
-            full = Refused("too_many_connections", "the gateway has too many connections; try again later")
-            await door.refuse(Refused("closing", _STOPS) if gateway.closing else full)
+            await door.refuse(turned_away(gateway))
             await door.linger()
     finally:
         gateway.turned_away -= 1

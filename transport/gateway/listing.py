@@ -26,6 +26,8 @@ from .access import Principal, everything
 
 SCAN: Final = 500
 """Runs per read where some may be hidden."""
+READS: Final = 16
+"""Reads of the store for one page of a query with a text, of which each looks into `SEARCHED` runs."""
 OPEN: Final = (RunStatus.CREATED, RunStatus.RUNNING, RunStatus.WAITING)
 
 _encode = msgspec.json.Encoder().encode
@@ -52,20 +54,23 @@ async def visible_page(reader: gr.RunReader, who: Principal, query: gr.RunQuery)
     """Return a page of the visible runs: as long as the query says, or as `PAGE_BYTES` allows.
 
     Hidden runs are skipped up to the next visible one. Therefore only the last page has no cursor, and no page is short
-    because of hidden runs.
+    because of hidden runs. A page of a query with a text ends after `READS` reads, with the runs found so far.
 
     Raises:
         UsageError: A value of the query is invalid, or its cursor is not of this query and principal.
     """
     inner_query = attrs.evolve(
-        query, cursor=None if query.cursor is None else _unsealed(who, query.cursor), counts=False
+        query, cursor=None if query.cursor is None else unsealed(who, query.cursor), counts=False
     )
     if query.limit < 1:
         await reader.page(inner_query)  # raises UsageError
     gathered = _PageBuilder(reader, query.limit)
     scan = query.limit if who.sees is everything else SCAN
     part: gr.RunQuery | None = attrs.evolve(inner_query, limit=scan)
+    reads = 0
     while part is not None and not gathered.more:
+        if query.text is not None and (reads := reads + 1) > READS:
+            return gathered.page(who, part.cursor)
         page = await reader.page(part)
         for index, line in enumerate(page.runs):
             if who.sees(line.info) and not gathered.take(line, part, index):
@@ -73,11 +78,7 @@ async def visible_page(reader: gr.RunReader, who: Principal, query: gr.RunQuery)
         part = None if page.cursor is None else attrs.evolve(part, cursor=page.cursor)
         if part is not None and gathered.full and who.sees is everything:
             gathered.more = True
-    return VisiblePage(
-        lines=tuple(gathered.lines),
-        rows=tuple(gathered.rows),
-        cursor=_sealed(who, await gathered.cursor()) if gathered.more else None,
-    )
+    return gathered.page(who, await gathered.cursor() if gathered.more else None)
 
 
 @attrs.define
@@ -113,6 +114,10 @@ class _PageBuilder:
         self.size += size
         self.last = query, index
         return True
+
+    def page(self, who: Principal, cursor: str | None) -> VisiblePage:
+        """Return the page, with the store's cursor of the next one."""
+        return VisiblePage(lines=tuple(self.lines), rows=tuple(self.rows), cursor=sealed(who, cursor))
 
     async def cursor(self) -> str | None:
         """Return the store's cursor after the last line: that of a page that ends there."""
@@ -211,7 +216,8 @@ def _termination(termination: gr.Termination | None, reader: gr.RunReader) -> Te
 # across restarts of the gateway.
 
 
-def _sealed(who: Principal, cursor: str | None) -> str | None:
+def sealed(who: Principal, cursor: str | None) -> str | None:
+    """Encrypt a cursor for a principal that may not see all runs."""
     if cursor is None or who.sees is everything:
         return cursor
     nonce, data = secrets.token_bytes(_NONCE), cursor.encode()
@@ -219,7 +225,7 @@ def _sealed(who: Principal, cursor: str | None) -> str | None:
     return base64.urlsafe_b64encode(nonce + _tag(who, nonce + hidden) + hidden).decode()
 
 
-def _unsealed(who: Principal, cursor: str) -> str:
+def unsealed(who: Principal, cursor: str) -> str:
     """Decrypt a cursor.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import attrs
 
-from greenroom.actors.contract.run_lists import LISTED
+from greenroom.actors.contract.run_lists import LISTED, LISTED_OUTCOMES
 
 from ..protocol.codes import ERRORS
 from ..protocol.schemas import Schema, command_schemas, components
@@ -36,6 +36,7 @@ QUERY: Final[Mapping[str, Schema]] = {
     "after": {"type": "integer", "minimum": 0, "maximum": 2**53},
     "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
     "status": {"enum": list(LISTED)},
+    "outcome": {"enum": list(LISTED_OUTCOMES)},
 }
 """Schemas of query fields that are not arbitrary text."""
 HEADERS: Final[Mapping[str, Schema]] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -36,6 +36,8 @@ class Head:
         modern: True for HTTP/1.1.
         size: Announced size of the body in bytes; None if the body is chunked.
         kept: True if the peer keeps the connection for further requests (HTTP/1.1 without `Connection: close`).
+        root: Path under which the gateway is mounted in another application; without a slash at its end.
+        secure: True if the server that has accepted the connection speaks TLS.
     """
 
     method: str
@@ -47,28 +49,39 @@ class Head:
     modern: bool
     size: int | None
     kept: bool
+    root: str = ""
+    secure: bool = False
 
 
 def read_head(request: h11.Request) -> Head:
-    """Validate and convert the head of a request.
+    """Validate and convert the head of a request that h11 has parsed.
 
     Raises:
         Refused: bad_message.
     """
+    return head_of(request.method, request.target, request.headers, modern=request.http_version == b"1.1")
+
+
+def head_of(method: bytes, target: bytes, fields: Iterable[tuple[bytes, bytes]], *, modern: bool) -> Head:
+    """Validate and convert the parts of a request's head; the names of `fields` are in lower case.
+
+    Raises:
+        Refused: bad_message.
+    """
+    fields = list(fields)
     by_name: dict[bytes, bytes] = {}
-    for name, value in request.headers:
+    for name, value in fields:
         if name in by_name and name in ONCE:
             raise Refused("bad_message", f"there is more than one header {name.decode()}; send one")
         by_name[name] = value
     if b"transfer-encoding" in by_name and b"content-length" in by_name:
         raise Refused("bad_message", "there are both Content-Length and Transfer-Encoding; send one")
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in by_name.items()}
-    path, query = _target(request.target.decode("latin-1"), headers.get("host"))
-    modern = request.http_version == b"1.1"
-    connection = [value for name, value in request.headers if name == b"connection"]
-    offered = [value.decode("latin-1") for name, value in request.headers if name == b"sec-websocket-protocol"]
+    path, query = _target(target.decode("latin-1"), headers.get("host"))
+    connection = [value for name, value in fields if name == b"connection"]
+    offered = [value.decode("latin-1") for name, value in fields if name == b"sec-websocket-protocol"]
     return Head(
-        method=request.method.decode("latin-1"),
+        method=method.decode("latin-1"),
         path=path,
         query=dict(parse_qsl(query, keep_blank_values=True)) if query else {},
         headers=headers,
@@ -100,6 +113,16 @@ def _target(target: str, host: str | None) -> tuple[str, str]:
     return path, query
 
 
+def check_path(head: Head) -> None:
+    """Check that a handshake is for the gateway's only WebSocket.
+
+    Raises:
+        Refused: not_found.
+    """
+    if head.path != PATH:
+        raise Refused("not_found", f"WebSockets are at {PATH}")
+
+
 def check_upgrade(head: Head) -> None:
     """Check the requirements of RFC 6455 section 4.2.1 for a handshake.
 
@@ -107,8 +130,7 @@ def check_upgrade(head: Head) -> None:
         Refused: not_found or bad_message.
     """
     headers = head.headers
-    if head.path != PATH:
-        raise Refused("not_found", f"WebSockets are at {PATH}")
+    check_path(head)
     if head.method != "GET" or not head.modern or head.size != 0:
         raise Refused("bad_message", "a WebSocket begins with GET and HTTP/1.1, without a body")
     if b"upgrade" not in _tokens(headers.get("connection", "").encode("latin-1")):

@@ -15,6 +15,7 @@ from greenroom.actors.contract.casing import wire, wire_of
 from greenroom.actors.contract.catalogue import TERMINAL_EVENTS
 from greenroom.actors.contract.envelope import event_type
 from greenroom.actors.contract.plain import JSONObject
+from greenroom.actors.contract.run_lists import LISTED_OUTCOMES
 
 from ..protocol import up
 from ..protocol.codes import Refused
@@ -274,7 +275,10 @@ _LIST: Final = {
     "by": "the principal that started it",
     "since": "created at this time or later, such as 2026-01-31T09:30:00Z",
     "until": "created before this time",
-    "text": "what its title or id contains; upper and lower case are the same",
+    "text": "what its id, title, input, output or reason of failure contains; upper and lower case are the same",
+    "outcome": f"how it has ended: {', '.join(LISTED_OUTCOMES)}",
+    "code": "the code of its end, such as model_error",
+    "tool": "a tool that it has called",
     "order": "newest (default), or waiting_longest: waiting runs only, the longest waiting first",
     "counts": "true: also count the runs that are not done",
     "limit": f"at most so many, 1 to {MOST} (default {RUNS_PAGE})",

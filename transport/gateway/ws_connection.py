@@ -13,9 +13,10 @@ from typing import Final, assert_never
 
 import attrs
 import trio
-import trio_websocket
 
 import greenroom as gr
+from greenroom.actors.contract.ticket_lists import TicketQuery
+from greenroom.supervision import failure_of
 from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..protocol import codes, down, up
@@ -49,10 +50,11 @@ from ..protocol.ws_actions import (
 from ..protocol.ws_session import Identity, ServerInfo, SessionPhase, WebSocketSession
 from .access import Principal, SeesFailed
 from .api import plain_view
-from .feed import ListWatch
+from .frame_stream import FrameStream, Messages, MessagesEnded
 from .gateway import Gateway
-from .shared_stream import SharedStream
 from .subscription import Subscription
+from .ticket_listing import ticket_query
+from .watches import ListWatch
 
 FAREWELL: Final = 2.0
 """Seconds to write the last frames."""
@@ -65,14 +67,14 @@ class WebSocketConnection:
 
     Attributes:
         id: Id of the connection, for the log.
-        stream: The stream that both sides write to.
+        stream: Takes the frames for the client.
         principal: The authenticated principal; None before hello.
         counted: True if the connection counts for its principal.
         session: Decides what happens on the connection.
         output: The output of the session.
     """
 
-    def __init__(self, gateway: Gateway, stream: SharedStream, principal: Principal | None = None) -> None:
+    def __init__(self, gateway: Gateway, stream: FrameStream, principal: Principal | None = None) -> None:
         self.id = gateway.new_connection_id()
         self.stream = stream
         self.principal = principal
@@ -99,13 +101,13 @@ class WebSocketConnection:
 
     # --- life --------------------------------------------------------------------------------------------------------
 
-    async def run(self, ws: trio_websocket.WebSocketConnection) -> None:
+    async def run(self, messages: Messages) -> None:
         """Serve the connection until either side closes it."""
         try:
             async with open_collapsing_nursery() as nursery:
                 nursery.start_soon(self._write)
                 with self._reading:
-                    await self._read(ws)
+                    await self._read(messages)
                 await self.say_goodbye()
                 nursery.cancel_scope.cancel()
         finally:
@@ -149,27 +151,25 @@ class WebSocketConnection:
 
     # --- the reader --------------------------------------------------------------------------------------------------
 
-    async def _read(self, ws: trio_websocket.WebSocketConnection) -> None:
-        session = self.session
+    async def _read(self, messages: Messages) -> None:
+        session, identity = self.session, identity_of(self.principal) if self.principal else None
         try:
-            await self._perform(session.opened(ws.subprotocol, identity_of(self.principal) if self.principal else None))
+            await self._perform(session.opened(messages.subprotocol, identity))
             while session.phase is not SessionPhase.CLOSED:
-                await self._perform(await self._receive(ws))
-        except trio_websocket.ConnectionClosed:
-            close = ws.closed
-            code, reason = (None, None) if close is None else (int(close.code), close.reason)
-            await self._perform(session.peer_gone(code, reason, self.stream.verdict))
+                await self._perform(await self._receive(messages))
+        except MessagesEnded as end:
+            await self._perform(session.peer_gone(end.code, end.reason, self.stream.verdict))
         except gr.RuntimeClosed:
             self._gateway.send_away(self)
 
-    async def _receive(self, ws: trio_websocket.WebSocketConnection) -> Actions:
+    async def _receive(self, messages: Messages) -> Actions:
         """Pass the next message to the session; while too many answers are pending, no message is read."""
         session = self.session
         while not session.readable:
             await self._room.park()
         greeting = session.phase is SessionPhase.GREETING
         with trio.move_on_after(self._gateway.limits.hello_seconds if greeting else math.inf):
-            return session.received(await ws.get_message(), trio.current_time())
+            return session.received(await messages.next(), trio.current_time())
         return session.hello_expired()
 
     # --- the writer --------------------------------------------------------------------------------------------------
@@ -301,13 +301,17 @@ class WebSocketConnection:
             return self.session.rejected(crowded=who.name)
         return self.session.welcomed(identity_of(who))
 
-    def _open_watch(self, frame: up.Watch) -> Actions:
+    def _open_watch(self, frame: up.Watch | up.WatchTickets) -> Actions:
         feed = self._gateway.feed
-        query = self._gateway.api.query(self.who, attrs.asdict(frame))
-        try:
-            query.check()
-        except gr.UsageError as error:
-            raise Refused("unprocessable", str(error)) from error
+        query: gr.RunQuery | TicketQuery
+        if isinstance(frame, up.WatchTickets):
+            query = ticket_query(self.who, attrs.asdict(frame))
+        else:
+            query = self._gateway.api.query(self.who, attrs.asdict(frame))
+            try:
+                query.check()
+            except gr.UsageError as error:
+                raise Refused("unprocessable", str(error)) from error
         self._close_watch(frame.id)
         watch = self._watched[frame.id] = ListWatch(self, feed, frame.id, query, self._gateway.limits.watch_bytes)
         feed.join(watch)
@@ -352,6 +356,25 @@ class WebSocketConnection:
             case _ as never:
                 assert_never(never)
         return ()
+
+
+async def converse(gateway: Gateway, stream: FrameStream, messages: Messages, who: Principal | None) -> None:
+    """Serve a WebSocket until either side closes it. `who`: the principal of the handshake; None: hello shows a token.
+
+    Raises nothing but Cancelled.
+    """
+    conversation = WebSocketConnection(gateway, stream)
+    gateway.authenticate(conversation)
+    try:
+        if who is not None and not gateway.welcome(conversation, who):
+            conversation.leave(codes.OVERLOADED, f"{who.name} has too many connections")
+        await conversation.run(messages)
+    except BaseException as error:  # noqa: BLE001, ASYNC103 - a supervision boundary: one connection must not end the gateway
+        gateway.log_failure(conversation, failure_of(error))
+        conversation.leave(codes.INTERNAL)
+        await conversation.say_goodbye()  # noqa: ASYNC102 - failure_of has raised a cancellation again
+    finally:
+        gateway.forget(conversation)
 
 
 def identity_of(who: Principal) -> Identity:

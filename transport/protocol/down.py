@@ -13,7 +13,7 @@ import msgspec
 from greenroom.actors.contract.casing import camel
 from greenroom.actors.contract.plain import JSONObject
 
-from .lines import Counts, RunLine
+from .lines import Counts, ListedTicketLine, RunLine
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", rename=camel):
@@ -121,6 +121,26 @@ class CountsChanged(Frame, frozen=True, kw_only=True, tag="gw.counts"):
     counts: Counts
 
 
+class Tickets(Frame, frozen=True, kw_only=True, tag="gw.tickets"):
+    """The first page of a watched list of open tickets; replaces all that the client has of the list.
+
+    `reason` as in `gw.runs`.
+    """
+
+    watch: str
+    reason: Literal["asked", "too_many"]
+    tickets: tuple[ListedTicketLine, ...]
+    cursor: str | None
+
+
+class AskedTickets(Frame, frozen=True, kw_only=True, tag="gw.asked"):
+    """A run has changed. `tickets`: all open tickets of the run that are in the list, oldest first; perhaps none."""
+
+    watch: str
+    run: str
+    tickets: tuple[ListedTicketLine, ...]
+
+
 class Unwatched(Frame, frozen=True, kw_only=True, tag="gw.unwatched"):
     """The watch of a list has ended."""
 
@@ -180,6 +200,8 @@ DOWN: Final[Mapping[str, type[Frame]]] = {
     "gw.runs": Runs,
     "gw.run": RunChanged,
     "gw.counts": CountsChanged,
+    "gw.tickets": Tickets,
+    "gw.asked": AskedTickets,
     "gw.unwatched": Unwatched,
     "gw.tick": Tick,
     "gw.ack": Ack,

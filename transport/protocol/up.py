@@ -19,6 +19,7 @@ from greenroom.actors.contract.casing import camel
 from greenroom.actors.contract.decisions import ActionWord
 from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.contract.run_lists import RunFilters, RunOrder
+from greenroom.actors.contract.ticket_lists import TicketOrder
 from greenroom.actors.permission.remembered import RememberAs, RememberScope
 from greenroom.supervision.fields import did_you_mean
 
@@ -34,7 +35,7 @@ CommandId = Annotated[
 ]
 Cursor = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1, description="0, or the sequence of an event.")]
 Step = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1, description="0, or the number of a finished step.")]
-PageLimit = Annotated[int, msgspec.Meta(ge=1, le=1000, description="Runs of a page, at most.")]
+PageLimit = Annotated[int, msgspec.Meta(ge=1, le=1000, description="Lines of a page, at most.")]
 Priority = Annotated[int, msgspec.Meta(ge=-100, le=100, description="Each step counts like ten seconds of waiting.")]
 Input = Annotated[str, msgspec.Meta(description="Something for the model to read; blank is unprocessable.")]
 # Meta feeds the generated documents; the validators below produce the messages for the client.
@@ -171,6 +172,9 @@ class Watch:
     since: str | None = None
     until: str | None = None
     text: str | None = None
+    outcome: str | None = None
+    code: str | None = None
+    tool: str | None = None
     order: RunOrder = "newest"
     limit: PageLimit = attrs.field(default=50, validator=_limit)
 
@@ -179,6 +183,20 @@ FILTERS: Final[Mapping[str, str]] = {
     name: "thread" if name == "thread_id" else name for name in RunFilters.__annotations__
 }
 """Filter of a list of runs -> its name in the frame `watch` and in the query of GET /v1/runs."""
+
+
+@attrs.frozen(kw_only=True)
+class WatchTickets:
+    """Watch a list of open tickets: its first page, then those of every changed run, as in GET /v1/tickets.
+
+    `id` names the watch; another watch with the same id replaces it.
+    """
+
+    id: CommandId = attrs.field(validator=_id)
+    agent: str | None = None
+    tool: str | None = None
+    order: TicketOrder = "oldest"
+    limit: PageLimit = attrs.field(default=50, validator=_limit)
 
 
 @attrs.frozen(kw_only=True)
@@ -264,7 +282,7 @@ class Ping:
 
 
 RunCommand = Decide | Cancel | Send | Pause
-Up = Hello | Subscribe | Unsubscribe | Watch | Unwatch | Start | Fork | RunCommand | Ping
+Up = Hello | Subscribe | Unsubscribe | Watch | WatchTickets | Unwatch | Start | Fork | RunCommand | Ping
 COMMANDS: Final[Mapping[str, type[RunCommand]]] = {
     "decide": Decide,
     "cancel": Cancel,
@@ -277,6 +295,7 @@ UP: Final[Mapping[str, type[object]]] = {
     "subscribe": Subscribe,
     "unsubscribe": Unsubscribe,
     "watch": Watch,
+    "watchTickets": WatchTickets,
     "unwatch": Unwatch,
     "start": Start,
     "fork": Fork,

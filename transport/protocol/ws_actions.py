@@ -119,7 +119,7 @@ class ExecuteCommand(Action, frozen=True):
 class OpenWatch(Action, frozen=True):
     """Check a query and serve its list, replacing the list with the same name: `watch_opened` or `refused`."""
 
-    frame: up.Watch
+    frame: up.Watch | up.WatchTickets
 
 
 class CloseWatch(Action, frozen=True):

@@ -283,7 +283,7 @@ class WebSocketSession:
                 return self._subscribe(frame)
             case up.Unsubscribe():
                 return self._unsubscribe(frame)
-            case up.Watch():
+            case up.Watch() | up.WatchTickets():
                 return self._watch(frame)
             case up.Unwatch():
                 return self._unwatch(frame)
@@ -309,7 +309,7 @@ class WebSocketSession:
         self._answer(down.Unsubscribed(run=frame.run, reason="asked", id=frame.id))
         return (UnfollowRun(source),)
 
-    def _watch(self, frame: up.Watch) -> Actions:
+    def _watch(self, frame: up.Watch | up.WatchTickets) -> Actions:
         lists, most = self.output.lists, self._limits.watches
         if frame.id not in lists and len(lists) >= most:
             raise Refused("too_many_subscriptions", f"at most {most} lists per connection; send unwatch for one first")
@@ -411,7 +411,7 @@ class WebSocketSession:
         """Begin a watch; the first page of the list, sent in the first turn of the source, is the answer."""
         request = self._pending()
         if request is not None:
-            if not isinstance(request.frame, up.Watch) or request.frame.id != source.name:
+            if not isinstance(request.frame, up.Watch | up.WatchTickets) or request.frame.id != source.name:
                 raise SessionError(f"no list {source.name!r} was asked for")
             self._answer(None)
             self.output.watch(source)

@@ -16,7 +16,7 @@ from ...contract.parts import Part
 from ...contract.pending_input import apart
 from ...contract.sizes import COMMIT_LIMIT, measured
 from ...contract.state import StateWrite
-from ...contract.ticket_summary import summary_of
+from ...contract.ticket_lists import summary_of
 from ._commit_rules import InvalidCommit, size_fault
 from ._record_codec import dump_taken
 from ._timestamps import milliseconds
@@ -34,7 +34,7 @@ class EncodedRows(msgspec.Struct, frozen=True):
 
     Attributes:
         row: The encoded row of the run.
-        calls: (call id, step, index, status, body).
+        calls: (call id, step, index, status, tool, body).
         tickets: (ticket id, call id, status, time of opening, brief, body).
         messages: (id, step, body).
         state: (whether of the thread, key, revision, value).
@@ -64,7 +64,7 @@ def encode_commit(commit: Commit, frames: Sequence[bytes]) -> EncodedRows:
     """
     dump = codec.dump
     row = dump(apart(commit.row))
-    calls = [(call.call_id, call.step, call.index, call.status.value, dump(call)) for call in commit.calls]
+    calls = [(call.call_id, call.step, call.index, call.status.value, call.tool, dump(call)) for call in commit.calls]
     tickets = [_ticket_row(ticket) for ticket in commit.tickets]
     messages = encode_messages(commit.messages) if commit.messages else ()
     state = _encode_state(commit.state) if commit.state else ()

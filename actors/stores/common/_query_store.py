@@ -18,6 +18,8 @@ from ...contract.recording import RecordDelta
 from ...contract.rows import RunOutline, RunRecord, ThreadInfo
 from ...contract.run_lists import RunPage, RunQuery
 from ...contract.state import StateWrite
+from ...contract.thread_lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
+from ...contract.ticket_lists import TicketPage, TicketQuery
 from ...stored_values import StoredValue, check_page
 from . import _paging
 from ._commit_rules import InvalidCommit
@@ -25,6 +27,7 @@ from ._encoding import encode_commit, encode_new
 from ._outages import NoThread
 from ._requests import CommitRequest, CreateRequest
 from ._requests_api import RequestQueue, RequestStore
+from ._text_search import Shown
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -52,11 +55,27 @@ class Queries(Protocol[C_contra]):
     def values(self, connection: C_contra, space: str, after: str, limit: int, /) -> Sequence[StoredValue]: ...
 
 
-class ListQueries(Protocol[C_contra]):
-    """The module with the queries of lists. See `Store.runs` and `Store.summaries`."""
+class ThreadQueries(Protocol[C_contra]):
+    """The module with the queries of threads. See `Store.history` and `Store.threads`."""
 
-    def page(self, connection: C_contra, query: RunQuery, behind: _paging.Position | None, /) -> RunPage: ...
+    def history(self, connection: C_contra, thread_id: str, query: HistoryQuery, /) -> HistoryPage | None: ...
+    def page(self, connection: C_contra, query: ThreadQuery, behind: int | None, /) -> ThreadPage: ...
+
+
+class ListQueries(Protocol[C_contra]):
+    """The module with the queries of lists. See `Store.runs`, `Store.summaries` and `Store.tickets`."""
+
+    def page(
+        self,
+        connection: C_contra,
+        query: RunQuery,
+        behind: _paging.Position | None,
+        among: Sequence[str] | None,
+        shown: Shown | None,
+        /,
+    ) -> RunPage: ...
     def summaries(self, connection: C_contra, run_ids: Sequence[str], counted: bool, /) -> RunPage: ...
+    def tickets(self, connection: C_contra, query: TicketQuery, behind: _paging.Position | None, /) -> TicketPage: ...
 
 
 class QueryStore(RequestStore, Generic[C]):
@@ -68,6 +87,7 @@ class QueryStore(RequestStore, Generic[C]):
 
     _queries: Queries[C]
     _lists: ListQueries[C]
+    _threads: ThreadQueries[C]
     _commits: RequestQueue
     _limiter: trio.CapacityLimiter
 
@@ -169,6 +189,15 @@ class QueryStore(RequestStore, Generic[C]):
         return await self._read(self._queries.messages, thread_id)
 
     @override
+    async def history(self, thread_id: str, query: HistoryQuery) -> HistoryPage | None:
+        query.check()
+        return await self._read(self._threads.history, thread_id, query)
+
+    @override
+    async def threads(self, query: ThreadQuery) -> ThreadPage:
+        return await self._read(self._threads.page, query, _paging.thread_start(query))
+
+    @override
     async def parts(self, thread_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:
         return await self._read(self._queries.parts, thread_id, tuple(digests))
 
@@ -178,9 +207,13 @@ class QueryStore(RequestStore, Generic[C]):
         return await self._read(self._queries.values, space, after, limit)
 
     @override
-    async def runs(self, query: RunQuery) -> RunPage:
-        return await self._read(self._lists.page, query, _paging.start(query))
+    async def runs(self, query: RunQuery, *, among: Sequence[str] | None = None, shown: Shown | None = None) -> RunPage:
+        return await self._read(self._lists.page, query, _paging.start(query), among, shown)
 
     @override
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
         return await self._read(self._lists.summaries, tuple(run_ids), counts)
+
+    @override
+    async def tickets(self, query: TicketQuery) -> TicketPage:
+        return await self._read(self._lists.tickets, query, _paging.start_tickets(query))

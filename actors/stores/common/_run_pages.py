@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, assert_never
 
 import attrs
 
 from ...contract import codec
 from ...contract.lifecycle import STATUS, RunStatus, Stage
 from ...contract.rows import RunInfo, RunRow
-from ...contract.run_lists import RunCounts, RunPage, RunQuery, RunSummary
-from ...contract.ticket_summary import TicketSummary
+from ...contract.run_lists import SEARCHED, SEARCHED_BYTES, RunCounts, RunPage, RunQuery, RunSummary
+from ...contract.ticket_lists import TicketSummary
 from . import _paging
 from ._paging import Position
 from ._timestamps import milliseconds, moment
@@ -22,8 +22,9 @@ LAST: Final = "\U0010ffff"
 PAGE_BYTES: Final = 8 * 2**20
 """Bytes of rows after which a page ends, because a row may hold a whole answer of a model."""
 
-Line = tuple[Position, RunSummary | str, int]
-"""A run of a list: its position, its line (for an unreadable run, its id), and the bytes read for it."""
+Line = tuple[Position, RunSummary | str | None, int]
+"""A run of a list: its position, its line (for an unreadable run, its id; None: the run has no such text), and the
+bytes read for it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -35,7 +36,8 @@ class ListDialect:
         schema: before the name of a table.
         to_do, waits: the conditions of runs that are not done, and that wait.
         prefix: the condition of an id between two values.
-        text: the condition of a part of the searched text.
+        among: the condition of an id among others.
+        ids: ids -> the value of that condition.
         time: milliseconds since 1970 -> the value of a column of times.
     """
 
@@ -44,12 +46,20 @@ class ListDialect:
     to_do: str
     waits: str
     prefix: str
-    text: str
+    among: str
+    ids: Callable[[Sequence[str]], object]
     time: Callable[[int], object]
 
-    def statement(self, query: RunQuery, behind: Position | None, table: str) -> tuple[str, tuple[object, ...]]:
-        """Return the statement, and its values, for the positions of a page, and of one more run if there is one."""
+    def statement(
+        self, query: RunQuery, behind: Position | None, table: str, among: Sequence[str] | None = None
+    ) -> tuple[str, tuple[object, ...]]:
+        """Return the statement, and its values, for the positions of a page, and of one more run if there is one.
+
+        A query with a text gets the positions of the runs that are to be searched.
+        """
         where = self._where(query)
+        if among is not None:
+            where.add(self.among, self.ids(among))
         longest = query.order == "waiting_longest"
         if behind is not None:
             since, number = behind
@@ -62,7 +72,7 @@ class ListDialect:
             f" WHERE {' AND '.join(where.conditions)}"
             f" ORDER BY {'waiting_since, number' if longest else 'number DESC'} LIMIT {self.mark}"
         )
-        return sql, (*where.values, query.limit + 1)
+        return sql, (*where.values, read_together(query) + 1)
 
     def _where(self, query: RunQuery) -> _Conditions:
         where, mark = _Conditions(), self.mark
@@ -79,9 +89,30 @@ class ListDialect:
             where.add(f"created_at >= {mark}", self.time(milliseconds(query.since)))
         if query.until is not None:
             where.add(f"created_at < {mark}", self.time(milliseconds(query.until)))
-        if query.text is not None:
-            where.add(self.text, query.text.casefold())
+        if query.code is not None:
+            where.add(f"code = {mark}", query.code)
+        if query.tool is not None:
+            calls = f"{self.schema}calls"
+            where.add(
+                f"EXISTS (SELECT 1 FROM {calls} c WHERE c.tool = {mark} AND c.run = runs.number)",  # noqa: S608
+                query.tool,
+            )
+        self._add_outcome(where, query)
         return where
+
+    def _add_outcome(self, where: _Conditions, query: RunQuery) -> None:
+        """Add the condition of an outcome; a stop condition leaves its name as the code of a completed run."""
+        match query.outcome:
+            case None:
+                pass
+            case "completed":
+                where.add("stage = 'completed' AND code IS NULL AND ended_at IS NOT NULL")
+            case "stopped":
+                where.add("stage = 'completed' AND code IS NOT NULL")
+            case "failed" | "cancelled":
+                where.add(f"stage = '{query.outcome}'")
+            case _ as never:
+                assert_never(never)
 
     def _add_status(self, where: _Conditions, query: RunQuery) -> None:
         if query.order == "waiting_longest" or query.status is RunStatus.WAITING:
@@ -125,21 +156,27 @@ def positions(
     while True:
         batch = find(behind)
         yield batch
-        if len(batch) <= query.limit:
+        if len(batch) <= read_together(query):
             return
         behind = batch[-1]
+
+
+def read_together(query: RunQuery) -> int:
+    """Return how many runs of a list are looked up together."""
+    return query.limit if query.text is None else SEARCHED
 
 
 def page_of(query: RunQuery, lines: Iterable[Line], counts: RunCounts | None) -> RunPage:
     """Return the first page of the lines; the rest is not read."""
     runs, unreadable, size, last, more = list[RunSummary](), list[str](), 0, None, False
-    for position, line, read in lines:
-        if len(runs) >= query.limit or size >= PAGE_BYTES:
+    longest, most_bytes = (None, PAGE_BYTES) if query.text is None else (SEARCHED, SEARCHED_BYTES)
+    for looked, (position, line, read) in enumerate(lines):
+        if len(runs) >= query.limit or size >= most_bytes or looked == longest:
             more = True
             break
         if isinstance(line, str):
             unreadable.append(line)
-        else:
+        elif line is not None:
             runs.append(line)
         last, size = position, size + read
     return RunPage(

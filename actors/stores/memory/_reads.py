@@ -6,6 +6,7 @@ import abc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
+from operator import itemgetter
 from typing import Literal
 
 from typing_extensions import override
@@ -16,13 +17,20 @@ from ...contract.lifecycle import STATUS, RunStatus, Stage
 from ...contract.messages import Message
 from ...contract.recording import RecordDelta
 from ...contract.rows import RunOutline, RunRecord, ThreadInfo
-from ...contract.run_lists import RunPage, RunQuery, RunSummary
+from ...contract.run_lists import RunPage, RunQuery
 from ...contract.state import StateWrite
+from ...contract.thread_lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
+from ...contract.ticket_lists import ListedTicket, TicketPage, TicketQuery
 from ...errors import UnknownRun
 from ...stored_values import StoredValue, check_page
-from ..common import _paging
+from ..common import _paging, _thread_pages
+from ..common._run_pages import Line, page_of
+from ..common._text_search import Shown, TextSearch
+from ..common._ticket_pages import line_of
+from ..common._timestamps import milliseconds
 from ._rows import RunTables
 from ._tables import MemoryTables
+from ._threads import history_of, thread_lines
 
 
 class TableReads(RunStore, ValueStore):
@@ -108,6 +116,18 @@ class TableReads(RunStore, ValueStore):
         return () if thread is None else tuple(thread.messages)
 
     @override
+    async def history(self, thread_id: str, query: HistoryQuery) -> HistoryPage | None:
+        query.check()
+        ledger = await self._read()
+        thread = ledger.threads.get(thread_id)
+        return None if thread is None else history_of(ledger, thread, query)
+
+    @override
+    async def threads(self, query: ThreadQuery) -> ThreadPage:
+        behind = _paging.thread_start(query)
+        return _thread_pages.page_of(query, thread_lines(await self._read(), query, behind))
+
+    @override
     async def parts(self, thread_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:
         thread = (await self._read()).threads.get(thread_id)
         return {} if thread is None else {name: thread.parts[name] for name in digests if name in thread.parts}
@@ -118,16 +138,13 @@ class TableReads(RunStore, ValueStore):
         return (await self._read()).values.page(space, after, limit)
 
     @override
-    async def runs(self, query: RunQuery) -> RunPage:
+    async def runs(self, query: RunQuery, *, among: Sequence[str] | None = None, shown: Shown | None = None) -> RunPage:
         behind = _paging.start(query)
         ledger = await self._read()
-        lines = list(islice(_listed(ledger, query, behind), query.limit + 1))
-        page = lines[: query.limit]
-        return RunPage(
-            runs=tuple(summary for _, summary in page),
-            cursor=_paging.encode(query, page[-1][0]) if len(lines) > len(page) else None,
-            counts=ledger.counts() if query.counts else None,
-        )
+        search = TextSearch.of(query.text, shown)
+        lines = _listed(ledger, query, behind, None if among is None else frozenset(among))
+        counts = ledger.counts() if query.counts else None
+        return page_of(query, (_line(position, run, search) for position, run in lines), counts)
 
     @override
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
@@ -136,16 +153,49 @@ class TableReads(RunStore, ValueStore):
         lines = tuple(run.summary() for run in tables if run is not None)
         return RunPage(runs=lines, cursor=None, counts=ledger.counts() if counts else None)
 
+    @override
+    async def tickets(self, query: TicketQuery) -> TicketPage:
+        behind = _paging.start_tickets(query)
+        lines = list(islice(_open_tickets(await self._read(), query, behind), query.limit + 1))
+        page = tuple(lines[: query.limit])
+        return TicketPage(tickets=page, cursor=page[-1].cursor if len(lines) > len(page) else None)
+
     async def next_due(self) -> datetime | None:
         """Return when the earliest timer fires. See `Claims.next_due`."""
         ledger = await self._read()
         return min((moment for moment, _ in ledger.timers()), default=None)
 
 
+def _open_tickets(ledger: MemoryTables, query: TicketQuery, behind: _paging.Position | None) -> Iterator[ListedTicket]:
+    """The tickets of a list, in its order, behind a position."""
+    runs = ledger.open.values() if query.run_ids is None else map(ledger.open.get, dict.fromkeys(query.run_ids))
+    found = [
+        ((milliseconds(ticket.requested_at), run.ticket_numbers[ticket.ticket_id]), run.info, ticket)
+        for run in runs
+        if run is not None
+        for ticket in run.open_tickets.values()
+        if query.matches(run.info, ticket)
+    ]
+    newest = query.order == "newest"
+    found.sort(key=itemgetter(0), reverse=newest)
+    for position, info, ticket in found:
+        if behind is None or (position < behind if newest else position > behind):
+            yield line_of(query, info, ticket, position)
+
+
+def _line(position: _paging.Position, run: RunTables, search: TextSearch | None) -> Line:
+    """Return a run's line, or None without the text."""
+    if search is None:
+        return position, run.summary(), 0
+    first, last = run.frames[0], run.frames[-1] if run.ended is not None else None
+    found = search.finds(run.info.run_id, first, last)
+    return position, run.summary() if found else None, len(first) + len(last or b"")
+
+
 def _listed(
-    ledger: MemoryTables, query: RunQuery, behind: _paging.Position | None
-) -> Iterator[tuple[_paging.Position, RunSummary]]:
-    """The runs of a list, in its order, behind a position."""
+    ledger: MemoryTables, query: RunQuery, behind: _paging.Position | None, among: frozenset[str] | None
+) -> Iterator[tuple[_paging.Position, RunTables]]:
+    """The runs of a list, in its order, behind a position, whatever their text."""
     longest = query.order == "waiting_longest"
     status = STATUS[query.status] if isinstance(query.status, Stage) else query.status
     pool = ledger.runs if status in (None, RunStatus.DONE) and not longest else ledger.open
@@ -158,6 +208,7 @@ def _listed(
             continue
         if status is not None and run.row.status is not status:
             continue  # the cheapest filter first: only the remaining runs become lines
-        summary = run.summary()
-        if query.matches(summary):
-            yield position, summary
+        if query.tool is not None and query.tool not in run.tools:
+            continue
+        if (among is None or run.info.run_id in among) and query.matches(run.summary()):
+            yield position, run

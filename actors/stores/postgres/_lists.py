@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Final, Literal
 
 from ...contract import codec
 from ...contract.rows import RunInfo
 from ...contract.run_lists import ASKED, RunCounts, RunPage, RunProgress, RunQuery, RunSummary
+from ...contract.ticket_lists import TicketPage, TicketQuery
+from ..common import _ticket_pages
 from ..common._paging import Position
 from ..common._run_pages import Line, ListDialect, page_of, positions, summary_of, whole_page
+from ..common._text_search import Shown, TextSearch
 from ._connect import SNAPSHOT, Link
 from ._schema import TO_DO, WAITS
 from ._values import Bigints, Moment, Texts
@@ -31,6 +34,10 @@ _LINES_OF: Final = {
 LEFT JOIN {{s}}.processes p ON p.number = r.owner ORDER BY w.ord"""
     for key, kind in (("number", "bigint"), ("run_id", "text"))
 }
+_ENDS: Final = """SELECT r.number, r.run_id, f.frame, l.frame
+FROM unnest(%s::bigint[]) WITH ORDINALITY AS w(number, ord) JOIN {s}.runs r USING (number)
+LEFT JOIN {s}.events f ON f.run = r.number AND f.seq = 1
+LEFT JOIN {s}.events l ON l.run = r.number AND l.seq = r.last_seq AND r.ended_at IS NOT NULL ORDER BY w.ord"""
 _COUNTS: Final = f"""SELECT status, count(*) FROM {{s}}.runs WHERE {TO_DO} AND status <> 'waiting' GROUP BY status
 UNION ALL SELECT 'waiting', count(*) FROM {{s}}.runs WHERE {WAITS}"""
 _PROGRESS: Final = """SELECT run_id, last_seq, status = 'waiting' AND ended_at IS NULL, ended_at IS NOT NULL,
@@ -41,30 +48,56 @@ _DIALECT: Final = ListDialect(
     to_do=TO_DO,
     waits=WAITS,
     prefix="run_id >= %s AND run_id < %s",
-    text="strpos(search, %s) > 0",
+    among="run_id = ANY(%s)",
+    ids=Texts,
     time=Moment,
 )
 
 
-def page(link: Link, query: RunQuery, behind: Position | None) -> RunPage:
+def page(
+    link: Link,
+    query: RunQuery,
+    behind: Position | None,
+    among: Sequence[str] | None = None,
+    shown: Shown | None = None,
+) -> RunPage:
     """Return a page of runs behind a position."""
-    return page_of(query, _lines(link, query, behind), counts(link) if query.counts else None)
+    lines = _lines(link, query, behind, among, TextSearch.of(query.text, shown))
+    return page_of(query, lines, counts(link) if query.counts else None)
 
 
-def _lines(link: Link, query: RunQuery, behind: Position | None) -> Iterator[Line]:
+def _lines(
+    link: Link, query: RunQuery, behind: Position | None, among: Sequence[str] | None, search: TextSearch | None
+) -> Iterator[Line]:
     """Yield the runs of a list behind a position."""
 
     def find(after: Position | None) -> list[Position]:
-        return [(since, number) for since, number in link.execute(*_DIALECT.statement(query, after, "runs"))]
+        statement = _DIALECT.statement(query, after, "runs", among)
+        return [(since, number) for since, number in link.execute(*statement)]
 
     for candidates in positions(query, behind, find):
         for start in range(0, len(candidates), _LINES):
             some = {number: (since, number) for since, number in candidates[start : start + _LINES]}
-            for number, line, read in _read(link, "number", Bigints(some)):
-                yield some[number], line, read
+            hits, sizes = _hits(link, search, some)
+            lines = {number: (line, read) for number, line, read in lines_of(link, "number", Bigints(hits))}
+            for number, position in some.items():
+                line, read = lines.get(number, (None, 0))
+                yield position, line, sizes.get(number, 0) + read
 
 
-def _read(
+def _hits(link: Link, search: TextSearch | None, numbers: Iterable[int]) -> tuple[list[int], dict[int, int]]:
+    """Return those of the runs that have the text, and the bytes read for each of all."""
+    if search is None:
+        return [*numbers], {}
+    hits, sizes = list[int](), dict[int, int]()
+    for number, run_id, first, last in link.execute(_ENDS, (Bigints(numbers),)):
+        sizes[number] = len(first or b"") + len(last or b"")
+        if search.finds(run_id, first, last):
+            hits.append(number)
+    return hits, sizes
+
+
+def lines_of(
     link: Link, key: Literal["number", "run_id"], values: Bigints | Texts
 ) -> Iterator[tuple[int, RunSummary | str, int]]:
     """Yield lines of a list (for an unreadable run, its id), and the bytes read for each."""
@@ -116,5 +149,23 @@ def progress(link: Link, run_ids: Sequence[str]) -> Mapping[str, RunProgress]:
 def summaries(link: Link, run_ids: Sequence[str], counted: bool) -> RunPage:
     """Return the lines of these runs, in this order."""
     with link.transaction(SNAPSHOT) if counted else nullcontext():
-        lines = (line for _, line, _ in _read(link, "run_id", Texts(run_ids)))
+        lines = (line for _, line, _ in lines_of(link, "run_id", Texts(run_ids)))
         return whole_page(lines, counts(link) if counted else None)
+
+
+_TICKETS: Final = _ticket_pages.TicketDialect(
+    mark="%s",
+    source="{s}.tickets t JOIN {s}.runs r ON r.number = t.run",
+    source_of_runs="{s}.tickets t JOIN {s}.runs r ON r.number = t.run",
+    number="t.number",
+    time=Moment,
+)
+
+
+def tickets(link: Link, query: TicketQuery, behind: Position | None) -> TicketPage:
+    """Return a page of open tickets behind a position."""
+
+    def find(after: Position | None, most: int) -> Sequence[Any]:
+        return link.execute(*_TICKETS.statement(query, after, most))
+
+    return _ticket_pages.page_of(query, _ticket_pages.rows_of(query, behind, find))

@@ -242,7 +242,29 @@ _FIFTH: Final = PgMigration(
     ),
 )
 
-PG_MIGRATIONS: Final[Sequence[PgMigration]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
+_SIXTH: Final = PgMigration(
+    summary="lists of runs by the code of their end, and by a tool that they have called",
+    # code: of the termination; of the completed runs, those have one that a stop condition has stopped. Both columns
+    # are null in rows of older releases: such runs are in no list of a code or a tool, and a stopped one counts as
+    # completed.
+    statements=(
+        'ALTER TABLE {s}.runs ADD COLUMN code text COLLATE "C"',
+        'ALTER TABLE {s}.calls ADD COLUMN tool text COLLATE "C"',
+    ),
+    indexes=(
+        PgIndex("runs_code", "runs(code, number) WHERE code IS NOT NULL"),
+        PgIndex("runs_stopped", "runs(number) WHERE stage = 'completed' AND code IS NOT NULL"),
+        PgIndex("calls_tool", "calls(tool, run) WHERE tool IS NOT NULL"),
+    ),
+)
+
+_SEVENTH: Final = PgMigration(
+    summary="an index for lists of the open tickets of all runs",
+    statements=(),
+    indexes=(PgIndex("tickets_oldest", "tickets(requested_at, number) WHERE status = 'open'"),),
+)
+
+PG_MIGRATIONS: Final[Sequence[PgMigration]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH)
 """In order, never changed once released: the n-th makes version n from version n - 1."""
 
 TABLES: Final = (

@@ -24,6 +24,7 @@ from ...contract import codec
 from ...contract.commits import Commit
 from ...contract.lifecycle import TERMINAL, WAITING
 from ...contract.rows import RunRow
+from ...contract.run_lists import code_of
 from ..common._encoding import EncodedRows, Row
 from ..common._timestamps import milliseconds
 from ._schema import LEVEL
@@ -37,9 +38,10 @@ lines with each other, five times. Every join of the statement is one of lists, 
 
 _HEAD: Final = """WITH c AS (SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[],
   %s::bigint[], %s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[],
-  %s::bigint[], %s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::timestamptz[], %s::bytea[]) WITH ORDINALITY
+  %s::bigint[], %s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::timestamptz[], %s::text[], %s::bytea[])
+  WITH ORDINALITY
   AS t(number, token, nth, expected, last, step, status, stage, consumed, judged, touches, leaving, ends, late, fresh,
-    due, at, opened, row, i)),
+    due, at, opened, code, row, i)),
 l AS MATERIALIZED (
   SELECT r.number FROM {s}.runs r WHERE r.number = ANY(%s::bigint[]) ORDER BY r.number FOR NO KEY UPDATE)"""
 
@@ -56,7 +58,7 @@ moved AS (UPDATE {{s}}.runs r SET row = c.row, stage = c.stage, status = c.statu
   waiting_since = CASE WHEN c.status = 'waiting' THEN least(CASE WHEN c.fresh = 1 THEN c.at
     ELSE coalesce(r.waiting_since, c.at) END, c.opened, (SELECT o.requested_at FROM {{s}}.tickets o
     WHERE o.run = r.number AND o.status = 'open'#WRITTEN# ORDER BY o.number LIMIT 1)) END,
-  ended_at = CASE WHEN c.ends = 1 THEN c.at END, late = c.late = 1,
+  ended_at = CASE WHEN c.ends = 1 THEN c.at END, code = c.code, late = c.late = 1,
   owner = CASE WHEN c.ends = 1 THEN NULL ELSE r.owner END
   FROM c JOIN l USING (number)
   WHERE r.number = ANY(%s::bigint[]) AND r.number = c.number AND r.token = c.token AND r.commits = c.nth - 1
@@ -68,10 +70,10 @@ _EVENTS: Final = """,
 e AS (INSERT INTO {s}.events(run, seq, frame) SELECT m.number, x.seq, x.frame
   FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[]) AS x(i, seq, frame) JOIN moved m USING (i))"""
 _CALLS: Final = """,
-k AS (INSERT INTO {s}.calls(run, call_id, step, idx, status, body)
-  SELECT m.number, x.call_id, x.step, x.idx, x.status, x.body
-  FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::bigint[], %s::text[], %s::bytea[])
-    AS x(i, call_id, step, idx, status, body) JOIN moved m USING (i)
+k AS (INSERT INTO {s}.calls(run, call_id, step, idx, status, tool, body)
+  SELECT m.number, x.call_id, x.step, x.idx, x.status, x.tool, x.body
+  FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::bytea[])
+    AS x(i, call_id, step, idx, status, tool, body) JOIN moved m USING (i)
   ON CONFLICT (run, call_id) DO UPDATE SET step = excluded.step, idx = excluded.idx, status = excluded.status,
     body = excluded.body)"""
 _PUT_TICKETS: Final = """,
@@ -152,14 +154,14 @@ _PIECES: Final = (
 _LISTS: Final[dict[str, tuple[Any, ...]]] = {
     "tickets": (Bigints, Texts, Texts, Texts, Moments, Blobs, Blobs),
     "events": (Bigints, Bigints, Blobs),
-    "calls": (Bigints, Texts, Bigints, Bigints, Texts, Blobs),
+    "calls": (Bigints, Texts, Bigints, Bigints, Texts, Texts, Blobs),
     "state": (Bigints, Bigints, Texts, Bigints, Bigints, Blobs),
     "record": (Bigints, Bigints, Blobs),
     "parts": (Bigints, Texts, Blobs),
     "messages": (Bigints, Texts, Bigints, Blobs),
 }
 _COLUMNS: Final[tuple[Any, ...]] = (
-    *(Bigints,) * 6, Texts, Texts, *(Bigints,) * 7, Moments, Moments, Moments, Blobs,
+    *(Bigints,) * 6, Texts, Texts, *(Bigints,) * 7, Moments, Moments, Moments, Texts, Blobs,
 )  # fmt: skip
 
 
@@ -233,6 +235,7 @@ class BatchEntry:
             None if row.next_due is None else milliseconds(row.next_due),
             milliseconds(last.at if self.ends else began.at),
             min(summaries, default=None),
+            code_of(row),
             self.pieces[-1].rows.row,
         )
 

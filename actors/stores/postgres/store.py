@@ -38,6 +38,7 @@ from . import _claims as _pg_claims
 from . import _lists as _pg_lists
 from . import _prune as _pg_prune
 from . import _reads as _pg_reads
+from . import _thread_reads as _pg_threads
 from ._asks import AskRequest, AskWriter
 from ._connect import ANSWER, Again, Link, hopeless
 from ._driver import psycopg
@@ -71,7 +72,8 @@ _READERS: Final = 4
 """Concurrent reads; each has a connection."""
 _SEVERAL: Final[frozenset[Callable[..., object]]] = frozenset(
     {
-        *(_pg_reads.thread, _pg_reads.state_at, _pg_reads.record, _pg_lists.page),
+        *(_pg_reads.thread, _pg_reads.state_at, _pg_reads.record, _pg_lists.page, _pg_lists.tickets),
+        *(_pg_threads.page, _pg_threads.history),
     }
 )
 """Queries of several statements, which see one state of the database."""
@@ -123,6 +125,7 @@ class PostgresStore(QueryStore[Link]):
     shared = True
     _queries = _pg_reads
     _lists = _pg_lists
+    _threads = _pg_threads
 
     def __init__(
         self,

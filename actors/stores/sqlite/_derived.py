@@ -13,7 +13,8 @@ import msgspec
 from ...contract import codec
 from ...contract.decisions import Ticket
 from ...contract.envelope import decode_event
-from ...contract.rows import RunInfo
+from ...contract.rows import CallRow, RunInfo, RunRow
+from ...contract.run_lists import code_of
 from ...contract.titles import TITLE, one_line, searched
 from ..common._encoding import brief_of
 from ..common._recased import recased
@@ -28,6 +29,8 @@ def define_functions(connection: sqlite3.Connection) -> None:
     connection.create_function("greenroom_title", 1, _title, deterministic=True)
     connection.create_function("greenroom_recased", 1, recased, deterministic=True)
     connection.create_function("greenroom_search", 2, searched, deterministic=True)
+    connection.create_function("greenroom_code", 1, _code, deterministic=True)
+    connection.create_function("greenroom_tool", 1, _tool, deterministic=True)
 
 
 # An unreadable row must not keep the whole file from opening: reading its run reports it.
@@ -48,6 +51,18 @@ def _brief(body: bytes) -> bytes | None:
 def _by(info: bytes) -> str:
     with suppress(codec.SchemaError):
         return codec.load(RunInfo, info).by
+    return ""
+
+
+def _code(row: bytes) -> str | None:
+    with suppress(codec.SchemaError):
+        return code_of(codec.load(RunRow, row))
+    return None
+
+
+def _tool(call: bytes) -> str:
+    with suppress(codec.SchemaError):
+        return codec.load(CallRow, call).tool
     return ""
 
 

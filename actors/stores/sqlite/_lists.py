@@ -6,18 +6,27 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from ...contract import codec
 from ...contract.lifecycle import STATUS, RunStatus, Stage
 from ...contract.rows import RunInfo
 from ...contract.run_lists import ASKED, RunCounts, RunPage, RunQuery, RunSummary
+from ...contract.ticket_lists import TicketPage, TicketQuery
+from ..common import _ticket_pages
 from ..common._paging import Position
 from ..common._run_pages import Line, ListDialect, page_of, positions, summary_of, whole_page
+from ..common._text_search import Shown, TextSearch
 from ._schema import TO_DO, WAITS
 
 _LINE: Final = (
     "SELECT run_id, posted - consumed, dispatch = 'held', ended_at, waiting_since, title, queue, info, row"
+    " FROM runs WHERE number = ?"
+)
+_ENDS: Final = (
+    "SELECT run_id, (SELECT frame FROM events WHERE run = number AND seq = 1),"
+    " CASE WHEN ended_at IS NOT NULL THEN (SELECT frame FROM events WHERE run = number AND seq = last_seq) END"
     " FROM runs WHERE number = ?"
 )
 _OPEN_TICKETS: Final = "FROM tickets INDEXED BY tickets_open WHERE run = ? AND status = 'open'"
@@ -31,25 +40,48 @@ _DIALECT: Final = ListDialect(
     to_do=TO_DO,
     waits=WAITS,
     prefix="number IN (SELECT number FROM runs WHERE run_id >= ? AND run_id < ?)",  # uses the index of the ids
-    text="instr(search, ?) > 0",
+    among="run_id IN (SELECT value FROM json_each(?))",
+    ids=lambda run_ids: msgspec.json.encode(run_ids).decode(),
     time=int,
 )
 
 
-def page(connection: sqlite3.Connection, query: RunQuery, behind: Position | None) -> RunPage:
+def page(
+    connection: sqlite3.Connection,
+    query: RunQuery,
+    behind: Position | None,
+    among: Sequence[str] | None = None,
+    shown: Shown | None = None,
+) -> RunPage:
     """Return a page of runs behind a position."""
-    return page_of(query, _lines(connection, query, behind), counts(connection) if query.counts else None)
+    lines = _lines(connection, query, behind, among, TextSearch.of(query.text, shown))
+    return page_of(query, lines, counts(connection) if query.counts else None)
 
 
-def _lines(connection: sqlite3.Connection, query: RunQuery, behind: Position | None) -> Iterator[Line]:
+def _lines(
+    connection: sqlite3.Connection,
+    query: RunQuery,
+    behind: Position | None,
+    among: Sequence[str] | None,
+    search: TextSearch | None,
+) -> Iterator[Line]:
     """Yield the runs of a list behind a position."""
+    table = _table(query) if among is None else "runs"
 
     def find(after: Position | None) -> Sequence[Position]:
-        return connection.execute(*_DIALECT.statement(query, after, _table(query))).fetchall()
+        return connection.execute(*_DIALECT.statement(query, after, table, among)).fetchall()
 
     for candidates in positions(query, behind, find):
         for position in candidates:
-            yield position, *_line(connection, position[1])
+            found, read = (True, 0) if search is None else _found(connection, position[1], search)
+            line, size = line_of(connection, position[1]) if found else (None, 0)
+            yield position, line, read + size
+
+
+def _found(connection: sqlite3.Connection, number: int, search: TextSearch) -> tuple[bool, int]:
+    """Return whether the text is in a run, and the bytes read for that."""
+    run_id, first, last = connection.execute(_ENDS, (number,)).fetchone()
+    return search.finds(run_id, first, last), len(first or b"") + len(last or b"")
 
 
 def _table(query: RunQuery) -> str:
@@ -58,14 +90,14 @@ def _table(query: RunQuery) -> str:
         return "runs INDEXED BY runs_thread"
     if query.order == "waiting_longest":
         return "runs INDEXED BY runs_longest"
-    if query.status in (Stage.FAILED, Stage.CANCELLED):
-        return "runs"  # the planner sees that the index of the stage fits
+    if query.status in (Stage.FAILED, Stage.CANCELLED) or query.code or query.outcome not in (None, "completed"):
+        return "runs"  # the planner sees that the index of the stage or the code fits
     status = STATUS[query.status] if isinstance(query.status, Stage) else query.status
     if status not in (None, RunStatus.DONE):
         return f"runs INDEXED BY {'runs_waiting' if status is RunStatus.WAITING else 'runs_to_do'}"
     if query.prefix:
         return "runs"
-    filters = [query.agent, query.by, query.since, query.until, query.text]
+    filters = [query.agent, query.by, query.since, query.until, query.text, query.tool]
     if sum(condition is not None for condition in filters) == 1:
         if query.agent is not None:
             return "runs INDEXED BY runs_agent"
@@ -73,10 +105,11 @@ def _table(query: RunQuery) -> str:
             return "runs INDEXED BY runs_by"
     if any(condition is not None for condition in filters):
         return "runs INDEXED BY runs_list"
-    return "runs INDEXED BY runs_done" if status is RunStatus.DONE else "runs"
+    done = status is RunStatus.DONE or query.outcome is not None
+    return "runs INDEXED BY runs_done" if done else "runs"
 
 
-def _line(connection: sqlite3.Connection, number: int) -> tuple[RunSummary | str, int]:
+def line_of(connection: sqlite3.Connection, number: int) -> tuple[RunSummary | str, int]:
     """Return a line of a list (for an unreadable run, its id), and the bytes read for it."""
     columns = connection.execute(_LINE, (number,)).fetchone()
     run_id, _, _, ended, *_, blob, row = columns
@@ -128,5 +161,23 @@ def summaries(connection: sqlite3.Connection, run_ids: Iterable[str], counted: b
     """Return the lines of these runs, in this order."""
     sql = "SELECT number FROM runs WHERE run_id = ?"
     rows = (connection.execute(sql, (run_id,)).fetchone() for run_id in run_ids)
-    lines = (_line(connection, number[0])[0] for number in rows if number is not None)
+    lines = (line_of(connection, number[0])[0] for number in rows if number is not None)
     return whole_page(lines, counts(connection) if counted else None)
+
+
+_TICKETS: Final = _ticket_pages.TicketDialect(
+    mark="?",
+    source="tickets t INDEXED BY tickets_oldest CROSS JOIN runs r ON r.number = t.run",
+    source_of_runs="runs r CROSS JOIN tickets t INDEXED BY tickets_open ON r.number = t.run",
+    number="t.rowid",
+    time=int,
+)
+
+
+def tickets(connection: sqlite3.Connection, query: TicketQuery, behind: Position | None) -> TicketPage:
+    """Return a page of open tickets behind a position."""
+
+    def find(after: Position | None, most: int) -> Sequence[Any]:
+        return connection.execute(*_TICKETS.statement(query, after, most)).fetchall()
+
+    return _ticket_pages.page_of(query, _ticket_pages.rows_of(query, behind, find))

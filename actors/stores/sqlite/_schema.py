@@ -264,6 +264,25 @@ _THIRTEENTH: Final = Migration(
     ),
 )
 
+_FOURTEENTH: Final = Migration(
+    summary="lists of runs by the code of their end, and by a tool that they have called",
+    statements=(
+        # code: of the termination; of the completed runs, those have one that a stop condition has stopped.
+        "ALTER TABLE runs ADD COLUMN code TEXT",
+        "UPDATE runs SET code = greenroom_code(row) WHERE ended_at IS NOT NULL",
+        "CREATE INDEX runs_code ON runs(code, number) WHERE code IS NOT NULL",
+        "CREATE INDEX runs_stopped ON runs(number) WHERE stage = 'completed' AND code IS NOT NULL",
+        "ALTER TABLE calls ADD COLUMN tool TEXT NOT NULL DEFAULT ''",
+        "UPDATE calls SET tool = greenroom_tool(body)",
+        "CREATE INDEX calls_tool ON calls(tool, run)",
+    ),
+)
+
+_FIFTEENTH: Final = Migration(
+    summary="lists of the open tickets of all runs",
+    statements=("CREATE INDEX tickets_oldest ON tickets(requested_at) WHERE status = 'open'",),
+)
+
 MIGRATIONS: Final[Sequence[Migration]] = (
     _FIRST,
     _SECOND,
@@ -278,6 +297,8 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     _ELEVENTH,
     _TWELFTH,
     _THIRTEENTH,
+    _FOURTEENTH,
+    _FIFTEENTH,
 )
 """In order, never changed once released: the n-th makes version n from version n - 1."""
 

@@ -17,6 +17,7 @@ from ...contract.messages import Message
 from ...contract.parts import Part
 from ...contract.pending_input import waiting, whole
 from ...contract.rows import CallRow, JudgedRow, RunInfo, RunRow
+from ...contract.run_lists import code_of
 from ...contract.titles import searched
 from ..common._encoding import EncodedRows, Row, encode_messages, encode_parts
 from ..common._timestamps import milliseconds
@@ -48,7 +49,7 @@ _MOVE_RUN: Final = (
 )
 _END_RUN: Final = (
     "UPDATE runs SET row = ?, stage = ?, status = ?, step = ?, last_seq = ?, consumed = max(consumed, ?), next_due = ?,"
-    " leaving = ?, waiting_since = NULL, ended_at = ?"
+    " leaving = ?, waiting_since = NULL, ended_at = ?, code = ?"
     " WHERE number = ? AND token = ? AND last_seq = ? AND ended_at IS NULL AND posted <= max(consumed, ?)"
 )
 _INSERT_RUN: Final = (
@@ -66,7 +67,7 @@ _SINCE: Final = (
 The rows of tickets are in the order in which the tickets were opened, so the first one is the oldest.
 """
 _PUT_CALL: Final = (
-    "INSERT INTO calls(run, call_id, step, idx, status, body) VALUES (?, ?, ?, ?, ?, ?)"
+    "INSERT INTO calls(run, call_id, step, idx, status, tool, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT(run, call_id) DO UPDATE SET step = excluded.step, idx = excluded.idx, status = excluded.status,"
     " body = excluded.body"
 )
@@ -109,7 +110,7 @@ def move_run(connection: sqlite3.Connection, number: int, token: int, commit: Co
     head: Row = (blob, row.stage.value, row.status.value, row.step, commit.last, consumed, due, leaving)
     fence: Row = (number, token, commit.expected_last)
     if row.stage in TERMINAL:
-        cursor = connection.execute(_END_RUN, (*head, milliseconds(commit.at), *fence, consumed))
+        cursor = connection.execute(_END_RUN, (*head, milliseconds(commit.at), code_of(row), *fence, consumed))
     else:
         waits = row.status is WAITING
         cursor = connection.execute(_MOVE_RUN, (*head, waits, milliseconds(commit.at) if waits else None, *fence))

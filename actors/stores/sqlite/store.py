@@ -28,7 +28,7 @@ from ..common._timestamps import milliseconds
 from ..common._write_queue import LARGEST_BATCH, PATIENCE, WriteQueue, Writer, closed, pauses
 from ..common.faults import OPEN, Faults
 from ..common.sole import SoleProcess
-from . import _lists, _prune, _reads, _work_sql
+from . import _lists, _prune, _reads, _threads, _work_sql
 from ._lock import FileLock, Owner, lock_path, owner_of, resolved
 from ._open_file import OpenFile
 from ._opening import begin_using, explain, look_for, make_ready, open_reader, open_writer
@@ -79,6 +79,7 @@ class SQLiteStore(SoleProcess, QueryStore[sqlite3.Connection]):
 
     _queries = _reads
     _lists = _lists
+    _threads = _threads
 
     def __init__(
         self,

@@ -2,23 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import attrs
+import msgspec
 from msgspec.structs import replace
 
 from ...abc import Store
-from ...contract.lifecycle import RunStatus, Stage
+from ...contract.lifecycle import TERMINATION_STAGE, RunStatus, Stage, Termination, TerminationKind
 from ...contract.run_lists import RunCounts, RunProgress, RunQuery
+from ...contract.ticket_lists import TicketQuery
 from ...errors import UsageError
-from ._tools import NOW, Author, ReportLog, create, expect, frame, judge, new_run, refused, say, scenario, ticket_row
+from ._tools import (
+    NOW,
+    Author,
+    ReportLog,
+    SubmittedCommit,
+    call_row,
+    create,
+    expect,
+    frame,
+    judge,
+    new_run,
+    refused,
+    say,
+    scenario,
+    ticket_row,
+)
 
 
-async def _author(store: Store, run_id: str, agent: str, *, thread: str | None = None, **info: Any) -> Author:
+async def _author(
+    store: Store, run_id: str, agent: str, *, thread: str | None = None, said: str = "", **info: Any
+) -> Author:
+    """A run whose first event has its title, and `said` as its input."""
     new = new_run(run_id, thread or run_id, agent=agent)
-    return await create(store, replace(new, info=replace(new.info, **info)))
+    new = replace(new, info=replace(new.info, **info))
+    return await create(store, new, _event({"title": new.info.title, "input": said}))
+
+
+def _event(payload: Mapping[str, Any]) -> bytes:
+    """As much of an event as a search reads."""
+    return msgspec.json.encode({"payload": payload})
+
+
+async def _end(author: Author, kind: TerminationKind, code: str | None = None, **payload: Any) -> None:
+    """Write the terminal commit, whose event has the payload."""
+    stage, termination = TERMINATION_STAGE[kind], Termination(kind=kind, code=code)
+    commit = author.make(row=replace(author.row, stage=stage, termination=termination))
+    sent = SubmittedCommit()
+    author.store.submit(author.claim, commit, [_event(payload)], sent.deliver)
+    expect((await sent.receipt()).kind, "committed", "the run ends")
 
 
 async def _named(store: Store, query: RunQuery) -> list[str]:
@@ -30,6 +65,8 @@ async def _named(store: Store, query: RunQuery) -> list[str]:
             [query.matches(line) for line in page.runs], [True] * len(page.runs), "each listed run matches the query"
         )
         names += [line.info.run_id for line in page.runs]
+        known = await store.runs(attrs.evolve(query, limit=100, cursor=None), among=names)
+        expect({line.run_id for line in known.runs}, {*names}, "the same of these runs alone")
         if page.cursor is None:
             return names
         query = attrs.evolve(query, cursor=page.cursor)
@@ -67,8 +104,81 @@ async def lists_are_filtered_by_who_when_and_text(store: Store, _: ReportLog, me
         RunQuery(since=datetime(2026, 1, 1)),
         RunQuery(order="waiting_longest", status=RunStatus.DONE),
         RunQuery(order="oldest"),  # type: ignore[arg-type]
+        RunQuery(outcome="waiting"),  # type: ignore[arg-type]
+        RunQuery(tool="\0"),
     ):
         await refused(UsageError, store.runs(wrong), f"{wrong} cannot be")
+
+
+@scenario
+async def a_text_is_found_in_the_input_and_in_the_end_of_a_run(store: Store, _: ReportLog, me: str) -> None:
+    """A search reads the first event, and of a done run the last one; a page reads so many bytes, and has a cursor."""
+    asked = await _author(store, f"{me}.asked", me, said='Where is my "Lamp"?\nI wait.')
+    answered = await _author(store, f"{me}.answered", me, said="hello")
+    shaped = await _author(store, f"{me}.shaped", me, said="hello")
+    failed = await _author(store, f"{me}.failed", me, said="hello")
+    await asked.write()
+    await _end(answered, TerminationKind.NATURAL_END, output="The LAMP is on its way to Ölgasse")
+    await _end(shaped, TerminationKind.NATURAL_END, output={"lamps": ["big lamp"], "at": "Ölgasse"})
+    await _end(failed, TerminationKind.ERROR, "model_error", detail="no lamp oil")
+    for text, expected in (
+        ("lamp", [failed, shaped, answered, asked]),
+        ('my "lamp"?\ni', [asked]),
+        ("ÖLGASSE", [shaped, answered]),
+        ("payload", []),
+        ("hello lamp", []),
+    ):
+        lines = await _named(store, RunQuery(agent=me, text=text, limit=2))
+        expect(lines, [author.run_id for author in expected], f"by text {text!r}")
+    hides = (
+        await store.runs(RunQuery(agent=me, text="lamp"), shown=lambda text: text.replace("LAMP", "[hidden]"))
+    ).runs
+    expect(
+        [line.run_id for line in hides],
+        [author.run_id for author in (failed, shaped, asked)],
+        "a text that the reader's redaction hides is not found",
+    )
+    for number in range(4):
+        await _author(store, f"{me}.large.{number}", me, said="x" * 200_000)
+    page = await store.runs(RunQuery(agent=me, text="lamp"))
+    expect((page.runs, page.cursor is None), ((), False), "a page ends after a number of bytes, without a hit")
+    lines = await _named(store, RunQuery(agent=me, text="my", prefix=f"{me}.a"))
+    expect(lines, [asked.run_id], "together with the other filters")
+
+
+@scenario
+async def lists_are_filtered_by_outcome_code_and_tool(store: Store, _: ReportLog, me: str) -> None:
+    """A run that a stop condition has stopped is not completed; a run without an end has no outcome and no code."""
+    ends = {
+        "plain": (TerminationKind.NATURAL_END, None),
+        "stopped": (TerminationKind.STOPPED, "max_rounds"),
+        "failed": (TerminationKind.ERROR, "model_error"),
+        "blocked": (TerminationKind.BLOCKED, "guardrail"),
+        "cancelled": (TerminationKind.CANCELLED, None),
+        "rejected": (TerminationKind.CANCELLED, "approval_rejected"),
+    }
+    await _author(store, f"{me}.open", me)
+    for name, (kind, code) in ends.items():
+        author = await _author(store, f"{me}.{name}", me)
+        calls = (call_row("c1"), replace(call_row("c2"), tool="look"), replace(call_row("c3"), tool="look"))
+        await author.write(calls=calls if name in ("plain", "failed") else calls[:1])
+        await _end(author, kind, code)
+    filters: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"outcome": "completed"}, "plain"),
+        ({"outcome": "stopped"}, "stopped"),
+        ({"outcome": "failed"}, "blocked failed"),
+        ({"outcome": "cancelled"}, "rejected cancelled"),
+        ({"code": "model_error"}, "failed"),
+        ({"code": "model_error", "outcome": "cancelled"}, ""),
+        ({"code": "model"}, ""),
+        ({"tool": "look"}, "failed plain"),
+        ({"tool": "look", "outcome": "failed"}, "failed"),
+        ({"tool": "pay", "status": Stage.COMPLETED}, "stopped plain"),
+        ({"tool": "loo"}, ""),
+    )
+    for values, expected in filters:
+        lines = await _named(store, RunQuery(agent=me, limit=1, **values))
+        expect(lines, [f"{me}.{name}" for name in expected.split()], f"by {values}")
 
 
 async def _ask(author: Author, number: int, minute: int) -> None:
@@ -157,6 +267,48 @@ async def the_longest_waiting_come_first_if_asked_for(store: Store, _: ReportLog
     expect(lines, [f"{me}.{i}" for i in (4, 1, 3)], "one that waits again waits since then")
     newest = await _named(store, RunQuery(agent=me, status=RunStatus.WAITING, limit=2))
     expect(newest, [f"{me}.{i}" for i in (4, 3, 1)], "and newest first if nothing else is asked for")
+
+
+async def _open_tickets(store: Store, query: TicketQuery) -> list[str]:
+    """The ids of a whole list of tickets, in its order, read page by page."""
+    names: list[str] = []
+    while True:
+        page = await store.tickets(query)
+        expect([query.matches(line.info, line.ticket) for line in page.tickets], [True] * len(page.tickets), "matches")
+        names += [line.ticket.ticket_id for line in page.tickets]
+        if page.cursor is None:
+            return names
+        expect(page.tickets[-1].cursor, page.cursor, "a page ends behind its last ticket")
+        query = attrs.evolve(query, cursor=page.cursor)
+
+
+@scenario
+async def open_tickets_of_all_runs_are_listed(store: Store, _: ReportLog, me: str) -> None:
+    """The oldest first, or the newest, page by page; of a run that works, too, and none of a run that is done."""
+    authors = [await _author(store, f"{me}.{i}", me) for i in range(4)]
+    for i, number, minute in ((2, 1, 1), (0, 1, 3), (0, 2, 2), (1, 1, 4), (3, 1, 5), (2, 2, 6)):
+        await _ask(authors[i], number, minute)
+    await _answer(authors[2], 1, 7)
+    await _answer(authors[3], 1, 8, Stage.COMPLETED)
+    await _answer(authors[1], 9, 9)  # the run works again, and its question is open
+    query = TicketQuery(agent=me, limit=1)
+    expected = [f"{me}.{name}" for name in ("0.t2", "0.t1", "1.t1", "2.t2")]
+    expect(await _open_tickets(store, query), expected, "the oldest first")
+    newest = await _open_tickets(store, attrs.evolve(query, order="newest"))
+    expect(newest, expected[::-1], "the newest first")
+    expect(await _open_tickets(store, attrs.evolve(query, tool="pay")), expected, "of a tool")
+    expect(await _open_tickets(store, attrs.evolve(query, tool="no")), [], "whole names only")
+    some = TicketQuery(run_ids=(f"{me}.0", f"{me}.unknown", f"{me}.3"), limit=1)
+    expect(await _open_tickets(store, some), expected[:2], "of some runs")
+    expect(await _open_tickets(store, TicketQuery(run_ids=())), [], "of no run")
+    (line,) = (await store.tickets(TicketQuery(run_ids=(f"{me}.1",)))).tickets
+    expect((line.info.run_id, line.ticket.arguments), (f"{me}.1", {"sum": 12}), "a line has the whole ticket")
+    cursor = (await store.tickets(query)).cursor
+    other = attrs.evolve(query, tool="pay", cursor=cursor)
+    await refused(UsageError, store.tickets(other), "a cursor of another query")
+    wrong: tuple[dict[str, Any], ...] = ({"limit": 0}, {"order": "best"}, {"agent": "a\0"}, {"cursor": "?"})
+    for values in wrong:
+        await refused(UsageError, store.tickets(TicketQuery(**values)), f"a query with {values}")
 
 
 @scenario

@@ -294,9 +294,9 @@ async def claimed(store: Store, run_id: str) -> Claim:
     return claim
 
 
-async def create(store: Store, new: NewRun) -> Author:
-    """Create a run and return its owner."""
-    created = await store.create_run(new, frame(new.info.run_id, 1))
+async def create(store: Store, new: NewRun, first: bytes | None = None) -> Author:
+    """Create a run, with its first event, and return its owner."""
+    created = await store.create_run(new, first or frame(new.info.run_id, 1))
     if created.claim is None:
         raise AssertionError(f"run {new.info.run_id} is new, so it is created and claimed")
     return Author(store, created.claim, new.row)

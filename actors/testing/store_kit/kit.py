@@ -32,6 +32,7 @@ from ...abc import ValueStore
 from ...errors import UsageError
 from . import _commands as _store_commands
 from . import _commits as _store_commits
+from . import _histories as _store_histories
 from . import _holds as _store_holds
 from . import _input as _store_input
 from . import _leases as _store_leases
@@ -73,6 +74,7 @@ _DECLARING: Final = (
     _store_lists,
     _store_state,
     _store_threads,
+    _store_histories,
     _store_record,
     _store_work,
     _store_values,

@@ -14,6 +14,7 @@ from wsproto.events import Ping, Pong, TextMessage
 import greenroom as gr
 from greenroom.transport.gateway.access import OriginPolicy, Principal, TokenTable
 from greenroom.transport.gateway.gateway import Gateway
+from greenroom.transport.gateway.http_connection import TrioMessages
 from greenroom.transport.gateway.shared_stream import SharedStream
 from greenroom.transport.gateway.ws_connection import WebSocketConnection
 from greenroom.transport.protocol.codes import PATH, SUBPROTOCOL
@@ -87,7 +88,7 @@ async def connected(slow=0.0, limits=None):
         async def converse():
             request = await trio_websocket.wrap_server_stream(nursery, stream)
             ws = await request.accept(subprotocol=SUBPROTOCOL)
-            await conversation.run(ws)
+            await conversation.run(TrioMessages(ws))
             over.set()
 
         async def look():

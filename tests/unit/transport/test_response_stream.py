@@ -12,7 +12,7 @@ import greenroom as gr
 from greenroom.transport.gateway.access import OriginPolicy, TokenTable
 from greenroom.transport.gateway.gateway import Gateway
 from greenroom.transport.gateway.http import COMMENT, Streamed
-from greenroom.transport.gateway.response_stream import ResponseStream
+from greenroom.transport.gateway.response_stream import ChunkedBody, ResponseStream
 from greenroom.transport.gateway.shared_stream import SharedStream
 from greenroom.transport.protocol.limits import Limits
 
@@ -53,7 +53,9 @@ async def flowing():
 
         async def run():
             await stream.send_all(http.send(h11.Response(status_code=200, headers=[])))
-            await ResponseStream(gateway, stream, http).run(Streamed(chunks=source.chunks, last=lambda: b"last"))
+            await ResponseStream(gateway, ChunkedBody(stream, http)).run(
+                Streamed(chunks=source.chunks, last=lambda: b"last")
+            )
             over.set()
 
         nursery.start_soon(run)

@@ -27,7 +27,7 @@ def agent_card(key: str, description: str, digest: str, root: str) -> AgentCard:
         key: The agent's key.
         description: Its description; "" for an agent that only other processes have.
         digest: The digest of its definition, by which clients see that the agent has changed.
-        root: The address of the gateway, without a path.
+        root: The address of the gateway; with a path only if it is mounted under one.
     """
     url = f"{root}{PREFIX}/{quote(key, safe='')}"
     about = description or f"The agent {key}."

@@ -98,10 +98,10 @@ async def _card(gateway: Gateway, request: Request, key: str) -> Response:
     host = request.headers.get("host", "")
     if not is_host(host):
         raise Refused("bad_message", f"the Host {host!r:.100} cannot be part of an address")
-    scheme = "https" if request.headers.get("x-forwarded-proto", "").lower() == "https" else "http"
+    scheme = "https" if request.secure else "http"
     agent = gateway.runtime.agents.get(key)
     about, digest = ("", "") if agent is None else (agent.description, agent.spec.digest)
-    card = agent_card(key, about, digest, f"{scheme}://{host}")
+    card = agent_card(key, about, digest, f"{scheme}://{host}{request.root}")
     headers = [("cache-control", "private, no-cache"), ("vary", "host, authorization")]
     return Response(body=_encode(written(card)), headers=headers)
 

@@ -1,0 +1,6 @@
+"""Greenroom for programs on asyncio; docs/asyncio.md is the guide."""
+
+from .open_runtime import open_runtime, run
+from .runtime import Run, RunReader, Runtime
+
+__all__ = ["Run", "RunReader", "Runtime", "open_runtime", "run"]

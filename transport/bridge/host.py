@@ -1,0 +1,116 @@
+"""`Host`: the asyncio loop of the host, as trio sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+
+from greenroom.actors.errors import RuntimeClosed
+from greenroom.supervision import Raised, Returned
+
+from .calls import value_of
+from .post import Post
+
+
+class HostTaskCancelled(Exception):
+    """The asyncio task of a call was cancelled, but not by the caller: the host did, or the code itself."""
+
+
+class Host:
+    """Calls coroutine functions in a host's loop, from trio; satisfies `greenroom.actors.host_loop.HostLoop`.
+
+    Attributes:
+        loop: The loop.
+        to_trio: Carries the ends of calls back.
+        tasks: The tasks of calls; the loop itself refers to tasks only weakly.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.to_trio: Post | None = None
+        self._post = Post(loop.call_soon_threadsafe)
+        self.tasks: set[asyncio.Task[Any]] = set()
+
+    def __repr__(self) -> str:
+        return f"<Host with {len(self.tasks)} tasks>"
+
+    def send(self, callback: Callable[[], object]) -> None:
+        """Call a function in the host's thread, soon. The function must not raise.
+
+        Raises:
+            RuntimeClosed: The loop has been closed.
+        """
+        try:
+            self._post.send(callback)
+        except RuntimeError as error:
+            raise RuntimeClosed(f"the asyncio loop that opened the runtime has ended ({error})") from error
+
+    async def call(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        """Call a coroutine function in a task of the host's loop; see `HostLoop.call`."""
+        return await _HostCall(self, function, args).result()
+
+
+class _HostCall:
+    """One call: a trio task that waits, and the asyncio task that it waits for."""
+
+    def __init__(self, host: Host, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:
+        self._host, self._function, self._args = host, function, args
+        self._waiter = trio.lowlevel.current_task()
+        self._context = contextvars.copy_context()
+        self._task: asyncio.Task[Any] | None = None
+        self._end: Returned[Any] | Raised | None = None
+
+    def __repr__(self) -> str:
+        return f"<_HostCall of {self._function!r}>"
+
+    async def result(self) -> Any:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._host.send(self._begin)
+        await trio.lowlevel.wait_task_rescheduled(self._abort)
+        if isinstance(self._end, Raised) and isinstance(self._end.error, asyncio.CancelledError):
+            # The scope that cancelled this call is cancelled still, so the cancellation is raised here.
+            await trio.lowlevel.checkpoint_if_cancelled()
+            raise HostTaskCancelled("its asyncio task was cancelled, and not by the run")
+        return value_of(self._end)
+
+    def _abort(self, _: object) -> trio.lowlevel.Abort:
+        try:
+            self._host.send(self._cancel)
+        except RuntimeClosed:  # the loop has ended, and the task with it
+            return trio.lowlevel.Abort.SUCCEEDED
+        return trio.lowlevel.Abort.FAILED  # the task decides when the call ends
+
+    # --- in the host's thread ----------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        task = self._host.loop.create_task(self._run(), context=self._context)
+        self._task = task
+        self._host.tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    async def _run(self) -> Any:
+        return await self._function(*self._args)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._host.tasks.discard(task)
+        if task.cancelled():
+            self._end = Raised(asyncio.CancelledError())
+        elif (error := task.exception()) is not None:
+            self._end = Raised(error)
+        else:
+            self._end = Returned(task.result())
+        if self._host.to_trio is not None:
+            self._host.to_trio.send(self._wake)
+
+    # --- in trio's thread --------------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        trio.lowlevel.reschedule(self._waiter)
