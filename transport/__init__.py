@@ -1,7 +1,7 @@
 """The transport layer: gateway, client, command line, terminal.
 
-The package exports `serve` and `Address`, `connect` and `Client`, `Principal` and `Limits`; each is loaded at its
-first use.
+The package exports `serve` and `Address`, `asgi_app` and `AsgiApp`, `connect` and `Client`, `Principal` and `Limits`;
+each is loaded at its first use.
 """
 
 from __future__ import annotations
@@ -15,16 +15,20 @@ if TYPE_CHECKING:
     from .client import connect as connect
     from .gateway.access import Principal as Principal
     from .protocol.limits import Limits as Limits
+    from .server.asgi_app import AsgiApp as AsgiApp
+    from .server.asgi_app import asgi_app as asgi_app
     from .server.serve import Address as Address
     from .server.serve import serve as serve
 
-__all__ = ["Address", "Client", "Limits", "Principal", "connect", "serve"]
+__all__ = ["Address", "AsgiApp", "Client", "Limits", "Principal", "asgi_app", "connect", "serve"]
 
 _HOMES = {
     "Address": "server.serve",
+    "AsgiApp": "server.asgi_app",
     "Client": "client",
     "Limits": "protocol.limits",
     "Principal": "gateway.access",
+    "asgi_app": "server.asgi_app",
     "connect": "client",
     "serve": "server.serve",
 }

@@ -54,6 +54,7 @@ from .artifacts import read_artifact
 from .listing import shown_page, shown_ticket_page_steps
 from .run_registry import RunRegistry
 from .thread_access import MayJoin, open_to
+from .thread_reading import ThreadReading
 from .wait_reasons import may_be_held, waiting_for
 
 MOST_UNREADABLE: Final = 1_000
@@ -90,11 +91,14 @@ class RunReader:
     _registry: RunRegistry
     _agents: Agents
     _reports: StoreReports
+    threads: ThreadReading = attrs.field(init=False)
+    """Reads of threads: lists, messages, parts."""
     _source: EventSource = attrs.field(init=False)
     _unreadable: set[str] = attrs.field(init=False, factory=set)
 
     def __attrs_post_init__(self) -> None:
         self._source = EventSource(self._services.store, self._services.signals, self.degraded)
+        self.threads = ThreadReading(self._services)
 
     def __repr__(self) -> str:
         return f"<RunReader of {self._services.store!r}>"

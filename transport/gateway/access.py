@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import ipaddress
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from typing import Final, Literal
@@ -167,3 +168,13 @@ def own_hosts(addresses: Sequence[tuple[str, int]], names: Iterable[str]) -> fro
         for name in ("localhost", "127.0.0.1", "[::1]", own.lower()):
             hosts |= {f"{name}:{port}"} | ({name} if port == 80 else set())
     return frozenset(hosts)
+
+
+def is_loopback(host: str) -> bool:
+    """Return True if the address is reachable only from this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

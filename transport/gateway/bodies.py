@@ -18,12 +18,13 @@ from greenroom.actors.contract.lifecycle import RunStatus, Stage
 from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.contract.tasks import TaskStatus
+from greenroom.actors.contract.thread_messages import ThreadMessages
 from greenroom.actors.contract.waiting_for import WaitKind
 from greenroom.actors.evidence.account import RunEvidence
 from greenroom.actors.permission.remembered import RememberAs, RememberScope
 
 from ..protocol.codes import ERRORS
-from ..protocol.lines import Counts, ListedTicketLine, Newest, OpenTicket, RunLine, TerminationLine
+from ..protocol.lines import Counts, ListedTicketLine, Newest, OpenTicket, RunLine, TerminationLine, ThreadLine
 
 ErrorCode = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(ERRORS)})]
 
@@ -205,6 +206,13 @@ class RunList(ResponseBody, frozen=True, kw_only=True):
     counts: Counts | None
 
 
+class ThreadList(ResponseBody, frozen=True, kw_only=True):
+    """Threads, the one with the newest run first. `cursor` requests the next page; null on the last one."""
+
+    threads: tuple[ThreadLine, ...]
+    cursor: str | None
+
+
 class TicketList(ResponseBody, frozen=True, kw_only=True):
     """Open tickets in the requested order. `cursor` requests the next page; null on the last one."""
 
@@ -278,6 +286,8 @@ BODIES: Final[Mapping[str, type[msgspec.Struct]]] = {
         RuleLine,
         RuleList,
         RunList,
+        ThreadList,
+        ThreadMessages,
         TicketList,
         EventPage,
         Started,

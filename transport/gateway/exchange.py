@@ -93,6 +93,25 @@ async def answer(gateway: Gateway, doorway: OriginPolicy, head: Head, driver: Ex
             gateway.dismiss(who)
 
 
+def may_converse(gateway: Gateway, doorway: OriginPolicy, head: Head) -> Principal | None:
+    """Return the principal of a WebSocket's handshake; None if its first frame is to show the token.
+
+    Raises:
+        Refused: forbidden_origin, closing, unauthenticated.
+    """
+    doorway.check(head.headers.get("host"), head.headers.get("origin"))
+    if gateway.closing:
+        raise turned_away(gateway)
+    return gateway.keyring.bearer(head.headers.get("authorization"))
+
+
+def turned_away(gateway: Gateway) -> Refused:
+    """Return the refusal of a connection to a gateway that stops, or has too many."""
+    if gateway.closing:
+        return Refused("closing", "the server stops; try again after its restart")
+    return Refused("too_many_connections", "the gateway has too many connections; try again later")
+
+
 def fields_of(response: Response | Streamed, origin: str | None) -> Fields:
     """Return the headers of a response, without those of its connection. `origin`: of an accepted page."""
     if isinstance(response, Streamed):

@@ -40,6 +40,10 @@ class FrameStream(Protocol):
     torn: bool
 
     @property
+    def stalled(self) -> bool:
+        """True if the stream is torn because the peer accepted no data."""
+
+    @property
     def received_at(self) -> float:
         """Time in trio's clock of the newest sign of the peer."""
 

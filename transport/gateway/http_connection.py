@@ -22,7 +22,7 @@ from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..protocol.codes import SUBPROTOCOL, Refused
 from .access import Principal
-from .exchange import HUNG_UP, Fields, PeerGone, answer, fields_of
+from .exchange import HUNG_UP, Fields, PeerGone, answer, fields_of, may_converse, turned_away
 from .frame_stream import MessagesEnded
 from .gateway import Gateway
 from .http import Response, Streamed, refusal
@@ -49,7 +49,6 @@ TURNED_SHARE: Final = 16
 """At most one connection per this many allowed ones is refused with a response, which needs a descriptor, too."""
 BREATH: Final = 64
 """Pieces of a body between two checkpoints: a body may arrive byte by byte."""
-_STOPS: Final = "the server stops; try again after its restart"
 _VERSION: Final = (("sec-websocket-version", "13"),)
 """Headers of a refused handshake (RFC 6455 section 4.4)."""
 
@@ -247,10 +246,7 @@ class HttpConnection:
     async def _upgrade(self, head: Head) -> None:
         gateway = self.gateway
         check_upgrade(head)
-        gateway.doorway.check(head.headers.get("host"), head.headers.get("origin"))
-        if gateway.closing:
-            raise Refused("closing", _STOPS)
-        principal = gateway.keyring.bearer(head.headers.get("authorization"))
+        principal = may_converse(gateway, gateway.doorway, head)
         self.stream.begin_frames(handshake(head), self.http.trailing_data[0], gateway.limits)
         try:
             async with open_collapsing_nursery() as nursery:
@@ -313,32 +309,18 @@ async def serve_connection(gateway: Gateway, inner: trio.abc.Stream) -> None:
         gateway, stream, h11.Connection(h11.SERVER, max_incomplete_event_size=int(limits.header_bytes))
     )
     try:
-        if gateway.closing or gateway.open >= gateway.most:
+        if gateway.closing or gateway.full:
             await _turn_away(gateway, door)
         else:
-            await _take_in(gateway, door)
+            with gateway.connection(stream):
+                await door.serve()
+                await door.linger()
     except HUNG_UP:
         pass
     except BaseException as error:  # noqa: BLE001, ASYNC103 - a supervision boundary: one connection must not end the gateway
         gateway.log_failure("a connection", failure_of(error))
     finally:
         await trio.aclose_forcefully(inner)
-
-
-async def _take_in(gateway: Gateway, door: HttpConnection) -> None:
-    gateway.open += 1
-    gateway.metrics.opened("any")
-    try:
-        with gateway.stranger(door.stream):
-            await door.serve()
-            await door.linger()
-    finally:
-        if door.stream.stalled:
-            gateway.metrics.cut("stalled")
-        gateway.open -= 1
-        if not gateway.open:
-            gateway.emptied.set()
-        gateway.metrics.closed("any")
 
 
 async def _turn_away(gateway: Gateway, door: HttpConnection) -> None:
@@ -349,8 +331,7 @@ async def _turn_away(gateway: Gateway, door: HttpConnection) -> None:
     gateway.turned_away += 1
     try:
         with trio.move_on_after(LINGER):
-            full = Refused("too_many_connections", "the gateway has too many connections; try again later")
-            await door.refuse(Refused("closing", _STOPS) if gateway.closing else full)
+            await door.refuse(turned_away(gateway))
             await door.linger()
     finally:
         gateway.turned_away -= 1

@@ -113,6 +113,16 @@ def _target(target: str, host: str | None) -> tuple[str, str]:
     return path, query
 
 
+def check_path(head: Head) -> None:
+    """Check that a handshake is for the gateway's only WebSocket.
+
+    Raises:
+        Refused: not_found.
+    """
+    if head.path != PATH:
+        raise Refused("not_found", f"WebSockets are at {PATH}")
+
+
 def check_upgrade(head: Head) -> None:
     """Check the requirements of RFC 6455 section 4.2.1 for a handshake.
 
@@ -120,8 +130,7 @@ def check_upgrade(head: Head) -> None:
         Refused: not_found or bad_message.
     """
     headers = head.headers
-    if head.path != PATH:
-        raise Refused("not_found", f"WebSockets are at {PATH}")
+    check_path(head)
     if head.method != "GET" or not head.modern or head.size != 0:
         raise Refused("bad_message", "a WebSocket begins with GET and HTTP/1.1, without a body")
     if b"upgrade" not in _tokens(headers.get("connection", "").encode("latin-1")):

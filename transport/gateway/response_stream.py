@@ -120,6 +120,19 @@ class ResponseStream:
 
     gateway: Gateway
     body: Body
+    _stops: bool = False
+    _waiting: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+
+    @property
+    def stopping(self) -> bool:
+        """True once the stream is to end as soon as possible, and well-formed."""
+        return self._stops or self.gateway.closing
+
+    def stop(self) -> None:
+        """End the stream as if the gateway stopped: only a wait for a chunk is interrupted."""
+        self._stops = True
+        if self._waiting in self.gateway.idle:
+            self._waiting.cancel()
 
     async def run(self, streamed: Streamed) -> None:
         """Write chunks until the end of the response, the disconnect of the peer, or the stop of the gateway."""
@@ -134,7 +147,7 @@ class ResponseStream:
                 whole = True
                 nursery.cancel_scope.cancel()
         finally:
-            left = self.body.torn and not whole and not self.body.stalled and not self.gateway.closing
+            left = self.body.torn and not whole and not self.body.stalled and not self.stopping
             if left and streamed.abandoned is not None:
                 # shielded: the disconnect cancels this task, and the run must still be cancelled
                 with trio.move_on_after(ABANDONED, shield=True):
@@ -146,8 +159,8 @@ class ResponseStream:
         Only a wait for a chunk is interrupted.
         """
         idle = self.gateway.idle
-        with trio.CancelScope() as scope:
-            if self.gateway.closing:
+        with self._waiting as scope:
+            if self.stopping:
                 scope.cancel()
             idle.add(scope)
             try:
@@ -169,7 +182,7 @@ class ResponseStream:
                 await self._chunk(chunk)
             return
         await self._chunk(chunk)
-        if self.gateway.closing:
+        if self.stopping:
             scope.cancel()
 
     async def _chunk(self, chunk: bytes) -> None:

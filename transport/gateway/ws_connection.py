@@ -37,6 +37,7 @@ from ..protocol.ws_actions import (
     Immediate,
     OpenWatch,
     ReadHeads,
+    ReadPage,
     ReadReset,
     RetryLater,
     RunSource,
@@ -273,6 +274,8 @@ class WebSocketConnection:
                     return session.snapshot_taken(view.last_sequence, plain_view(view))
                 case ExecuteCommand():
                     return session.executed(await self._executed(action.command))
+                case ReadPage():
+                    return session.page_read(await self._page(action.frame))
                 case OpenWatch():
                     return self._open_watch(action.frame)
                 case _ as never:
@@ -292,6 +295,13 @@ class WebSocketConnection:
         if isinstance(command, up.Fork):
             return await api.fork(self.who, command)
         return await api.command(self.who, command)
+
+    async def _page(self, frame: up.PageRequest) -> down.Threads | down.Messages:
+        threads = self._gateway.threads
+        if isinstance(frame, up.ListThreads):
+            lines, cursor = await threads.page(self.who, frame)
+            return down.Threads(id=frame.id, threads=tuple(lines), cursor=cursor)
+        return down.Messages(id=frame.id, page=await threads.messages(self.who, frame))
 
     def _authenticate(self, token: str) -> Actions:
         who = self._gateway.keyring.find(token)

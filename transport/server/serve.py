@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, get_args
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final
 
 import attrs
 import trio
 
 import greenroom as gr
 from greenroom.actors.entry import checks_options
-from greenroom.actors.options import unknown_value
 from greenroom.actors.runtime.part_exits import part_spec
 from greenroom.supervision import ActorContext, Exit, Ref, open_collapsing_nursery, open_supervisor
 from greenroom.supervision.exits import Crashed
 
 from ..bearer_token import new_token
-from ..frontends.mcp.tools import check_exposed
-from ..gateway.access import OriginPolicy, Principal, TokenTable, own_hosts
-from ..gateway.exposed import Cards, a2a_options
+from ..gateway.access import OriginPolicy, Principal, is_loopback, own_hosts
+from ..gateway.exposed import Cards
 from ..gateway.gateway import Gateway, OnAbort
+from ..gateway.http import nothing
 from ..gateway.http_connection import serve_connection
 from ..protocol.limits import Limits
-from .routes import routes_with
+from .plan import all_principals, plan_gateway
 
 FAREWELL: Final = 5.0
 """Seconds for all connections to receive gw.bye and close."""
@@ -115,17 +113,18 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
     Cancellation: every connection is closed with a reconnect delay (a different one each), which takes at most
     `FAREWELL` seconds; then Cancelled is raised. No run is ended.
     """
-    limits = limits or Limits()
     who = tuple(principals)
     made = _made_token(host, token, who)
-    if made is not None:
-        who = (*who, Principal(name="operator", token=made))
-    _check(who)
-    if on_abort not in get_args(OnAbort):
-        raise unknown_value("on_abort", on_abort, get_args(OnAbort))
-    exposed = check_exposed(runtime.agents, mcp)
-    known_agents = {*runtime.agents, *await runtime.store.agents()}
-    offered = a2a_options(a2a, a2a_default, a2a_cards, known_agents)
+    make = await plan_gateway(
+        runtime,
+        all_principals(who, made),
+        limits=limits,
+        on_abort=on_abort,
+        a2a=a2a,
+        a2a_default=a2a_default,
+        a2a_cards=a2a_cards,
+        mcp=mcp,
+    )
     accepting = [trio.socket.from_stdlib_socket(given) for given in _listening(sockets)]
     if not accepting:
         accepting = [one.socket for one in await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)]
@@ -134,25 +133,33 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
     doorway = OriginPolicy(
         hosts=own_hosts(addresses, named) if named or is_loopback(host) else None, origins=frozenset(origins)
     )
-    gateway = Gateway(
-        runtime=runtime,
-        keyring=TokenTable(who),
-        doorway=doorway,
-        limits=limits,
-        routes=routes_with(offered),
-        on_abort=on_abort,
-        a2a=offered,
-        mcp=exposed,
-    )
+    gateway = make(doorway)
     hall = Acceptor(gateway, accepting)
     address = Address(host=str(addresses[0][0]), port=addresses[0][1], token=made)
     try:
-        await _serve(gateway, hall, lambda: task_status.started(address))
+        await supervise(gateway, hall.body, lambda: task_status.started(address), hall.close)
     finally:
         hall.close()
 
 
-async def _serve(gateway: Gateway, hall: Acceptor, started: Callable[[], None]) -> None:
+async def supervise(
+    gateway: Gateway,
+    connections: Callable[[ActorContext[object]], Awaitable[None]],
+    started: Callable[[], object],
+    stopping: Callable[[], object] = nothing,
+) -> None:
+    """Run the parts of a gateway until cancelled, and then close its connections.
+
+    Args:
+        gateway: The gateway.
+        connections: Body of the part that runs the connections.
+        started: Called when all parts run.
+        stopping: Called first of all when the gateway stops.
+
+    Raises:
+        RuntimeClosed: The runtime closes first.
+    """
+
     def log_exit(ref: Ref[object], exit_: Exit) -> None:
         if isinstance(exit_, Crashed):
             gateway.log_failure(ref.name, exit_.error)
@@ -164,7 +171,7 @@ async def _serve(gateway: Gateway, hall: Acceptor, started: Callable[[], None]) 
     async with open_supervisor(
         name="gateway", on_restart=log_restart, on_exit=log_exit, tracebacks=False
     ) as supervisor:
-        await supervisor.start_child_ready(part_spec("connections", hall.body, shutdown=FAREWELL))
+        await supervisor.start_child_ready(part_spec("connections", connections, shutdown=FAREWELL))
         await supervisor.start_child_ready(part_spec("lists", _lists(gateway), shutdown=1.0))
         await supervisor.start_child_ready(part_spec("pulse", _pulse(gateway), shutdown=1.0))
         end_renames = gateway.runtime.reader.on_rename(gateway.renamed)
@@ -176,7 +183,7 @@ async def _serve(gateway: Gateway, hall: Acceptor, started: Callable[[], None]) 
         finally:
             end_renames()
             with trio.move_on_after(FAREWELL, shield=True):
-                hall.close()
+                stopping()
                 gateway.say_goodbye(restart=restart)
                 if gateway.open:
                     await gateway.emptied.wait()
@@ -243,16 +250,6 @@ def _pulse(gateway: Gateway) -> Callable[[ActorContext[Any]], Any]:
     return body
 
 
-def is_loopback(host: str) -> bool:
-    """Return True if the address is reachable only from this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def _made_token(host: str, token: str | None, principals: Sequence[Principal]) -> str | None:
     if token is not None or principals:
         return token
@@ -267,16 +264,3 @@ def _listening(sockets: object) -> Sequence[socket.socket]:
     if wrong is not None:
         raise gr.UsageError(f"sockets has {wrong!r:.100}; give sockets that listen")
     return candidates
-
-
-def _check(who: Sequence[Principal]) -> None:
-    names = [principal.name for principal in who]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise gr.UsageError(f"two principals have the name {twice[0]!r}; events name them, so names must be unique")
-    by_token = {principal.token: principal.name for principal in who}
-    for principal in who:
-        if by_token[principal.token] != principal.name:
-            raise gr.UsageError(
-                f"{principal.name!r} and {by_token[principal.token]!r} have the same token; give each one of its own"
-            )

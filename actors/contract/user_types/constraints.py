@@ -77,6 +77,11 @@ def dropped_constraint(kind: object, *, reader: Reader = "msgspec") -> str | Non
     return None
 
 
+def names_nothing(kind: object) -> bool:
+    """Return True for a type with `object` in it, which any value is, also one without a form in JSON."""
+    return any(part is object for part, _ in _parts(kind))
+
+
 def _dropped(part: Any, reader: Reader) -> str | None:
     if isinstance(part, type) and attrs.has(part):
         if reader == "pydantic" and not hasattr(part, _HOOK):
