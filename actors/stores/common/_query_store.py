@@ -16,7 +16,7 @@ from ...contract.decisions import InboxItem, Ticket
 from ...contract.messages import Message
 from ...contract.recording import RecordDelta
 from ...contract.rows import RunOutline, RunRecord, ThreadInfo
-from ...contract.run_lists import RunPage, RunQuery
+from ...contract.run_lists import EndedRuns, RunPage, RunQuery
 from ...contract.state import StateWrite
 from ...contract.thread_lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
 from ...stored_values import StoredValue, check_page
@@ -27,6 +27,7 @@ from ._outages import NoThread
 from ._requests import CommitRequest, CreateRequest
 from ._requests_api import RequestQueue, RequestStore
 from ._text_search import Shown
+from ._timestamps import milliseconds
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -62,7 +63,7 @@ class ThreadQueries(Protocol[C_contra]):
 
 
 class ListQueries(Protocol[C_contra]):
-    """The module with the queries of lists. See `Store.runs` and `Store.summaries`."""
+    """The module with the queries of lists. See `Store.runs`, `Store.summaries` and `Store.ended`."""
 
     def page(
         self,
@@ -74,6 +75,7 @@ class ListQueries(Protocol[C_contra]):
         /,
     ) -> RunPage: ...
     def summaries(self, connection: C_contra, run_ids: Sequence[str], counted: bool, /) -> RunPage: ...
+    def ended(self, connection: C_contra, since: int, /) -> Sequence[EndedRuns]: ...
 
 
 class QueryStore(RequestStore, Generic[C]):
@@ -207,6 +209,10 @@ class QueryStore(RequestStore, Generic[C]):
     @override
     async def runs(self, query: RunQuery, *, among: Sequence[str] | None = None, shown: Shown | None = None) -> RunPage:
         return await self._read(self._lists.page, query, _paging.start(query), among, shown)
+
+    @override
+    async def ended(self, since: datetime) -> Sequence[EndedRuns]:
+        return await self._read(self._lists.ended, milliseconds(since))
 
     @override
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
