@@ -11,7 +11,7 @@ from ..errors import UsageError
 from .lifecycle import RunStatus, Stage, TerminationKind
 from .plain import encodable
 from .rows import RunInfo, RunRow
-from .ticket_summary import TicketSummary
+from .ticket_lists import LARGEST_PAGE, TicketSummary
 
 
 @attrs.frozen(kw_only=True)
@@ -123,8 +123,6 @@ def listed(name: str) -> Listed:
 ASKED: Final = 3
 """Open tickets in a line of a list."""
 
-LARGEST_PAGE: Final = 1_000
-"""Most runs per page: a larger page would occupy a reader and its snapshot too long."""
 LONGEST_TEXT: Final = 200
 """Most characters of a search text."""
 SEARCHED: Final = 256

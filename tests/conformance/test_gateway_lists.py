@@ -15,7 +15,8 @@ from greenroom.testing import FunctionModel, call
 from greenroom.transport import Limits, Principal, connect
 from greenroom.transport.client import ListedRunChanged, ListedRuns
 from greenroom.transport.gateway import listing
-from greenroom.transport.gateway.feed import ListWatch, RunListFeed
+from greenroom.transport.gateway.feed import RunListFeed
+from greenroom.transport.gateway.watches import ListWatch
 from greenroom.transport.protocol import down
 
 pytestmark = pytest.mark.slow

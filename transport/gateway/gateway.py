@@ -34,6 +34,7 @@ from .frame_stream import FrameStream
 from .http import Route
 from .metrics import Metrics
 from .questions import QuestionBoard
+from .threads import Threads
 
 logger = logging.getLogger("greenroom.gateway")
 
@@ -52,6 +53,7 @@ class Gateway:
 
     Attributes:
         runtime, api: The runtime and its operations.
+        threads: The operations on threads.
         feed: The live lists of runs.
         keyring, doorway, limits: The principals, the accepted Host and Origin headers, the limits.
         most: Maximum number of connections: from the limits, or from the files that the process may open.
@@ -60,7 +62,7 @@ class Gateway:
         fanout: The pumps that write events to WebSockets.
         conversations: The open WebSockets.
         open: Number of all connections.
-        downloads: The artifacts that are being sent.
+        downloads: The artifacts and parts that are being sent.
         turned_away: Number of connections that are being refused because there are too many.
         idle: Scopes of the connections that wait for a request, or for data to stream.
         closing: True once no connections are accepted; `stopping` is set at the same time.
@@ -99,6 +101,7 @@ class Gateway:
     _ids: itertools.count[int] = attrs.field(factory=itertools.count)
     fanout: RunPumps = attrs.field(init=False)
     api: Api = attrs.field(init=False)
+    threads: Threads = attrs.field(init=False)
     feed: RunListFeed = attrs.field(init=False)
     server_sent: Callable[[gr.EventSlice], bytes] = attrs.field(init=False)
 
@@ -111,6 +114,7 @@ class Gateway:
         self.fanout = RunPumps(self.log_failure)
         self.api = Api(self.runtime)
         reader, shared = self.runtime.reader, self.runtime.store.shared
+        self.threads = Threads(reader)
         self.feed = RunListFeed(reader, self.limits.watch_seconds, self.log_failure, shared=shared)
         self.server_sent = self._server_sent  # one bound method: slices cache the encoding by this object
 

@@ -15,6 +15,7 @@ import attrs
 import trio
 
 import greenroom as gr
+from greenroom.actors.contract.ticket_lists import TicketQuery
 from greenroom.supervision import failure_of
 from greenroom.supervision.nursery import open_collapsing_nursery
 
@@ -36,6 +37,7 @@ from ..protocol.ws_actions import (
     Immediate,
     OpenWatch,
     ReadHeads,
+    ReadPage,
     ReadReset,
     RetryLater,
     RunSource,
@@ -49,10 +51,11 @@ from ..protocol.ws_actions import (
 from ..protocol.ws_session import Identity, ServerInfo, SessionPhase, WebSocketSession
 from .access import Principal, SeesFailed
 from .api import plain_view
-from .feed import ListWatch
 from .frame_stream import FrameStream, Messages, MessagesEnded
 from .gateway import Gateway
 from .subscription import Subscription
+from .ticket_listing import ticket_query
+from .watches import ListWatch
 
 FAREWELL: Final = 2.0
 """Seconds to write the last frames."""
@@ -271,6 +274,8 @@ class WebSocketConnection:
                     return session.snapshot_taken(view.last_sequence, plain_view(view))
                 case ExecuteCommand():
                     return session.executed(await self._executed(action.command))
+                case ReadPage():
+                    return session.page_read(await self._page(action.frame))
                 case OpenWatch():
                     return self._open_watch(action.frame)
                 case _ as never:
@@ -291,6 +296,13 @@ class WebSocketConnection:
             return await api.fork(self.who, command)
         return await api.command(self.who, command)
 
+    async def _page(self, frame: up.PageRequest) -> down.Threads | down.Messages:
+        threads = self._gateway.threads
+        if isinstance(frame, up.ListThreads):
+            lines, cursor = await threads.page(self.who, frame)
+            return down.Threads(id=frame.id, threads=tuple(lines), cursor=cursor)
+        return down.Messages(id=frame.id, page=await threads.messages(self.who, frame))
+
     def _authenticate(self, token: str) -> Actions:
         who = self._gateway.keyring.find(token)
         if who is None:
@@ -299,13 +311,17 @@ class WebSocketConnection:
             return self.session.rejected(crowded=who.name)
         return self.session.welcomed(identity_of(who))
 
-    def _open_watch(self, frame: up.Watch) -> Actions:
+    def _open_watch(self, frame: up.Watch | up.WatchTickets) -> Actions:
         feed = self._gateway.feed
-        query = self._gateway.api.query(self.who, attrs.asdict(frame))
-        try:
-            query.check()
-        except gr.UsageError as error:
-            raise Refused("unprocessable", str(error)) from error
+        query: gr.RunQuery | TicketQuery
+        if isinstance(frame, up.WatchTickets):
+            query = ticket_query(self.who, attrs.asdict(frame))
+        else:
+            query = self._gateway.api.query(self.who, attrs.asdict(frame))
+            try:
+                query.check()
+            except gr.UsageError as error:
+                raise Refused("unprocessable", str(error)) from error
         self._close_watch(frame.id)
         watch = self._watched[frame.id] = ListWatch(self, feed, frame.id, query, self._gateway.limits.watch_bytes)
         feed.join(watch)

@@ -106,6 +106,8 @@ _ERRORS = (
     ErrorCode("unknown_run", 404, "No run has this id, or the principal may not see it."),
     ErrorCode("unknown_agent", 404, "No agent has this key."),
     ErrorCode("unknown_target", 404, "The run has no ticket and no call of this id."),
+    ErrorCode("unknown_thread", 404, "No thread has this id, or the principal may not see each of its runs."),
+    ErrorCode("unknown_part", 404, "No image or file is at this place of the message or the run, or no bytes of it."),
     ErrorCode("unknown_artifact", 404, "The run has no artifact of this id, or no bytes of it."),
     ErrorCode("unknown_rule", 404, "No remembered rule has this id, or the principal may not see it."),
     ErrorCode("not_found", 404, "Nothing is at this path."),

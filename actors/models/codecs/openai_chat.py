@@ -43,7 +43,7 @@ from .port import (
     string,
 )
 from .schemas import object_schema, words
-from .settings import extra_body, extra_headers, renamed
+from .settings import extra_body, extra_headers, provider_files, provider_tools, renamed
 from .variant import OPENAI, ChatVariant
 
 FINISHES: Final[Mapping[str, FinishReason]] = {
@@ -61,6 +61,8 @@ RENAMED: Final = {
     "presence_penalty": "presence_penalty",
     "frequency_penalty": "frequency_penalty",
     "service_tier": "service_tier",
+    "cache_key": "prompt_cache_key",
+    "cache_retention": "prompt_cache_retention",
 }
 
 
@@ -89,6 +91,7 @@ class OpenAIChatCodec(Codec):
         self._dialect = variant
         self._path = path
         self._native = native
+        self.budgets = variant.budgets
         self._wire_names = {**RENAMED, "max_tokens": variant.limit_field, "seed": variant.seed_field}
         self.settings = tuple(
             name for name in ("max_tokens", *RENAMED, "parallel_tool_calls", "thinking") if name not in variant.lacks
@@ -107,13 +110,14 @@ class OpenAIChatCodec(Codec):
         thread = Thread(request.messages, self.provider, _said, variant.call_id)
         body: dict[str, JSONValue] = {
             "model": self._model,
-            "messages": [*in_words, *_messages(thread)],
+            "messages": [*in_words, *_messages(thread, provider_files(settings, _file))],
             "stream": True,
             **({"stream_options": {"include_usage": True}} if variant.counts else {}),
             **renamed(settings, self._wire_names),
         }
+        if tools := [*map(_function, request.tools), *provider_tools(settings)]:
+            body["tools"] = tools
         if request.tools:
-            body["tools"] = [{"type": "function", "function": _function(tool)} for tool in request.tools]
             body |= renamed(settings, {"parallel_tool_calls": "parallel_tool_calls"})  # refused beside no tools
             if (choice := request.tool_choice) != "auto":
                 words_of = {"required": variant.required, "none": "none"}
@@ -148,11 +152,21 @@ class OpenAIChatCodec(Codec):
 
 
 def _function(tool: ToolInfo) -> JSONObject:
-    return {"name": tool.name, "description": tool.description, "parameters": tool.schema}
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.schema}
+    return {"type": "function", "function": function}
 
 
-def _messages(thread: Thread) -> Iterator[JSONObject]:
-    """Yield the messages. A tool's message takes text only: its images and files follow when all calls are answered."""
+def _file(file_id: str) -> JSONObject:
+    return {"type": "file", "file": {"file_id": file_id}}
+
+
+def _messages(thread: Thread, files: Sequence[JSONObject] = ()) -> Iterator[JSONObject]:
+    """Yield the messages. A tool's message takes text only: its images and files follow when all calls are answered.
+
+    Args:
+        thread: The messages of the request.
+        files: parts that stand in front of the first input.
+    """
     behind: list[JSONObject] = []
     for entry in thread.entries:
         message = entry.message
@@ -176,9 +190,10 @@ def _messages(thread: Thread) -> Iterator[JSONObject]:
             ]
         if message.call_id is not None:
             out["tool_call_id"] = entry.result_id
-        elif message.parts:
+        elif message.parts or (files and message.role == "user"):
             text = [{"type": "text", "text": message.content}] if message.content else []
-            out["content"] = [*text, *map(parts.chat, message.parts)]
+            out["content"] = [*(files if message.role == "user" else ()), *text, *map(parts.chat, message.parts)]
+            files = () if message.role == "user" else files
         yield out
     if behind:
         yield {"role": "user", "content": behind}
@@ -327,10 +342,12 @@ class OpenAIChatDecoder(Decoder):
 
 def usage_of(data: JSONObject) -> Usage:
     """Return the tokens of a usage object; cached ones are within the input, reasoning within the output."""
+    details = mapping(data.get("prompt_tokens_details"))
     return Usage(
         requests=1,
         input=count(data.get("prompt_tokens")),
         output=count(data.get("completion_tokens")),
-        cached=count(mapping(data.get("prompt_tokens_details")).get("cached_tokens")),
+        cached=count(details.get("cached_tokens")) or count(data.get("prompt_cache_hit_tokens")),  # DeepSeek's name
+        stored=count(details.get("cache_write_tokens")) or msgspec.UNSET,
         reasoning=count(mapping(data.get("completion_tokens_details")).get("reasoning_tokens")),
     )

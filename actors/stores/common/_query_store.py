@@ -19,6 +19,7 @@ from ...contract.rows import RunOutline, RunRecord, ThreadInfo
 from ...contract.run_lists import EndedRuns, RunPage, RunQuery
 from ...contract.state import StateWrite
 from ...contract.thread_lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
+from ...contract.ticket_lists import TicketPage, TicketQuery
 from ...stored_values import StoredValue, check_page
 from . import _paging
 from ._commit_rules import InvalidCommit
@@ -63,7 +64,7 @@ class ThreadQueries(Protocol[C_contra]):
 
 
 class ListQueries(Protocol[C_contra]):
-    """The module with the queries of lists. See `Store.runs`, `Store.summaries` and `Store.ended`."""
+    """The module with the queries of lists. See `Store.runs`, `Store.summaries`, `Store.ended` and `Store.tickets`."""
 
     def page(
         self,
@@ -76,6 +77,7 @@ class ListQueries(Protocol[C_contra]):
     ) -> RunPage: ...
     def summaries(self, connection: C_contra, run_ids: Sequence[str], counted: bool, /) -> RunPage: ...
     def ended(self, connection: C_contra, since: int, /) -> Sequence[EndedRuns]: ...
+    def tickets(self, connection: C_contra, query: TicketQuery, behind: _paging.Position | None, /) -> TicketPage: ...
 
 
 class QueryStore(RequestStore, Generic[C]):
@@ -217,3 +219,7 @@ class QueryStore(RequestStore, Generic[C]):
     @override
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
         return await self._read(self._lists.summaries, tuple(run_ids), counts)
+
+    @override
+    async def tickets(self, query: TicketQuery) -> TicketPage:
+        return await self._read(self._lists.tickets, query, _paging.start_tickets(query))

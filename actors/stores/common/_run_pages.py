@@ -21,7 +21,7 @@ from ...contract.run_lists import (
     RunQuery,
     RunSummary,
 )
-from ...contract.ticket_summary import TicketSummary
+from ...contract.ticket_lists import TicketSummary
 from . import _paging
 from ._paging import Position
 from ._timestamps import milliseconds, moment

@@ -9,6 +9,8 @@ from typing import Any, Final, Literal
 from ...contract import codec
 from ...contract.rows import RunInfo
 from ...contract.run_lists import ASKED, EndedRuns, RunCounts, RunPage, RunProgress, RunQuery, RunSummary
+from ...contract.ticket_lists import TicketPage, TicketQuery
+from ..common import _ticket_pages
 from ..common._paging import Position
 from ..common._run_pages import Line, ListDialect, ended_of, page_of, positions, summary_of, whole_page
 from ..common._text_search import Shown, TextSearch
@@ -156,3 +158,21 @@ def summaries(link: Link, run_ids: Sequence[str], counted: bool) -> RunPage:
     with link.transaction(SNAPSHOT) if counted else nullcontext():
         lines = (line for _, line, _ in lines_of(link, "run_id", Texts(run_ids)))
         return whole_page(lines, counts(link) if counted else None)
+
+
+_TICKETS: Final = _ticket_pages.TicketDialect(
+    mark="%s",
+    source="{s}.tickets t JOIN {s}.runs r ON r.number = t.run",
+    source_of_runs="{s}.tickets t JOIN {s}.runs r ON r.number = t.run",
+    number="t.number",
+    time=Moment,
+)
+
+
+def tickets(link: Link, query: TicketQuery, behind: Position | None) -> TicketPage:
+    """Return a page of open tickets behind a position."""
+
+    def find(after: Position | None, most: int) -> Sequence[Any]:
+        return link.execute(*_TICKETS.statement(query, after, most))
+
+    return _ticket_pages.page_of(query, _ticket_pages.rows_of(query, behind, find))

@@ -13,6 +13,8 @@ from ...contract import codec
 from ...contract.lifecycle import STATUS, RunStatus, Stage
 from ...contract.rows import RunInfo
 from ...contract.run_lists import ASKED, EndedRuns, RunCounts, RunPage, RunQuery, RunSummary
+from ...contract.ticket_lists import TicketPage, TicketQuery
+from ..common import _ticket_pages
 from ..common._paging import Position
 from ..common._run_pages import HOUR, Line, ListDialect, ended_of, page_of, positions, summary_of, whole_page
 from ..common._text_search import Shown, TextSearch
@@ -170,3 +172,21 @@ def summaries(connection: sqlite3.Connection, run_ids: Iterable[str], counted: b
     rows = (connection.execute(sql, (run_id,)).fetchone() for run_id in run_ids)
     lines = (line_of(connection, number[0])[0] for number in rows if number is not None)
     return whole_page(lines, counts(connection) if counted else None)
+
+
+_TICKETS: Final = _ticket_pages.TicketDialect(
+    mark="?",
+    source="tickets t INDEXED BY tickets_oldest CROSS JOIN runs r ON r.number = t.run",
+    source_of_runs="runs r CROSS JOIN tickets t INDEXED BY tickets_open ON r.number = t.run",
+    number="t.rowid",
+    time=int,
+)
+
+
+def tickets(connection: sqlite3.Connection, query: TicketQuery, behind: Position | None) -> TicketPage:
+    """Return a page of open tickets behind a position."""
+
+    def find(after: Position | None, most: int) -> Sequence[Any]:
+        return connection.execute(*_TICKETS.statement(query, after, most)).fetchall()
+
+    return _ticket_pages.page_of(query, _ticket_pages.rows_of(query, behind, find))

@@ -280,6 +280,11 @@ _FOURTEENTH: Final = Migration(
     ),
 )
 
+_FIFTEENTH: Final = Migration(
+    summary="lists of the open tickets of all runs",
+    statements=("CREATE INDEX tickets_oldest ON tickets(requested_at) WHERE status = 'open'",),
+)
+
 MIGRATIONS: Final[Sequence[Migration]] = (
     _FIRST,
     _SECOND,
@@ -295,6 +300,7 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     _TWELFTH,
     _THIRTEENTH,
     _FOURTEENTH,
+    _FIFTEENTH,
 )
 """In order, never changed once released: the n-th makes version n from version n - 1."""
 

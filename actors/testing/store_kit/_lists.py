@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from ...abc import Store
 from ...contract.lifecycle import TERMINATION_STAGE, RunStatus, Stage, Termination, TerminationKind
 from ...contract.run_lists import EndedRuns, RunCounts, RunProgress, RunQuery
+from ...contract.ticket_lists import TicketQuery
 from ...errors import UsageError
 from ._tools import (
     NOW,
@@ -297,6 +298,48 @@ async def the_longest_waiting_come_first_if_asked_for(store: Store, _: ReportLog
     expect(lines, [f"{me}.{i}" for i in (4, 1, 3)], "one that waits again waits since then")
     newest = await _named(store, RunQuery(agent=me, status=RunStatus.WAITING, limit=2))
     expect(newest, [f"{me}.{i}" for i in (4, 3, 1)], "and newest first if nothing else is asked for")
+
+
+async def _open_tickets(store: Store, query: TicketQuery) -> list[str]:
+    """The ids of a whole list of tickets, in its order, read page by page."""
+    names: list[str] = []
+    while True:
+        page = await store.tickets(query)
+        expect([query.matches(line.info, line.ticket) for line in page.tickets], [True] * len(page.tickets), "matches")
+        names += [line.ticket.ticket_id for line in page.tickets]
+        if page.cursor is None:
+            return names
+        expect(page.tickets[-1].cursor, page.cursor, "a page ends behind its last ticket")
+        query = attrs.evolve(query, cursor=page.cursor)
+
+
+@scenario
+async def open_tickets_of_all_runs_are_listed(store: Store, _: ReportLog, me: str) -> None:
+    """The oldest first, or the newest, page by page; of a run that works, too, and none of a run that is done."""
+    authors = [await _author(store, f"{me}.{i}", me) for i in range(4)]
+    for i, number, minute in ((2, 1, 1), (0, 1, 3), (0, 2, 2), (1, 1, 4), (3, 1, 5), (2, 2, 6)):
+        await _ask(authors[i], number, minute)
+    await _answer(authors[2], 1, 7)
+    await _answer(authors[3], 1, 8, Stage.COMPLETED)
+    await _answer(authors[1], 9, 9)  # the run works again, and its question is open
+    query = TicketQuery(agent=me, limit=1)
+    expected = [f"{me}.{name}" for name in ("0.t2", "0.t1", "1.t1", "2.t2")]
+    expect(await _open_tickets(store, query), expected, "the oldest first")
+    newest = await _open_tickets(store, attrs.evolve(query, order="newest"))
+    expect(newest, expected[::-1], "the newest first")
+    expect(await _open_tickets(store, attrs.evolve(query, tool="pay")), expected, "of a tool")
+    expect(await _open_tickets(store, attrs.evolve(query, tool="no")), [], "whole names only")
+    some = TicketQuery(run_ids=(f"{me}.0", f"{me}.unknown", f"{me}.3"), limit=1)
+    expect(await _open_tickets(store, some), expected[:2], "of some runs")
+    expect(await _open_tickets(store, TicketQuery(run_ids=())), [], "of no run")
+    (line,) = (await store.tickets(TicketQuery(run_ids=(f"{me}.1",)))).tickets
+    expect((line.info.run_id, line.ticket.arguments), (f"{me}.1", {"sum": 12}), "a line has the whole ticket")
+    cursor = (await store.tickets(query)).cursor
+    other = attrs.evolve(query, tool="pay", cursor=cursor)
+    await refused(UsageError, store.tickets(other), "a cursor of another query")
+    wrong: tuple[dict[str, Any], ...] = ({"limit": 0}, {"order": "best"}, {"agent": "a\0"}, {"cursor": "?"})
+    for values in wrong:
+        await refused(UsageError, store.tickets(TicketQuery(**values)), f"a query with {values}")
 
 
 @scenario
