@@ -3,6 +3,7 @@
 import { Api } from "./api.js";
 import { askCancel, askPause, askStart, askToken, dialogOpen, showHelp, singleKeys } from "./dialogs.js";
 import { announce, h, icon, say, sayAgain, tell } from "./dom.js";
+import { fieldsOf, filtersOf, queryOf } from "./filters.js";
 import { number } from "./format.js";
 import { Link } from "./link.js";
 import { RunModel } from "./model.js";
@@ -71,15 +72,22 @@ class App {
       },
     );
     this.narrow = new Narrow(
-      { filters: part("filters"), search: part("search"), toggle: part("narrow"), panel: part("narrowing") },
       {
-        changed: (status, query) => this.runs.filter(status, query),
+        filters: part("filters"),
+        search: part("search"),
+        toggle: part("narrow"),
+        panel: part("narrowing"),
+        saved: part("saved"),
+      },
+      {
+        changed: (filters) => this.#filtered(filters),
         agents: async () => (this.may("start") ? await this.api.agents() : []),
         me: () => this.principal,
       },
     );
     this.#controls();
     sayAgain();
+    if (address.fields) this.narrow.set(filtersOf(address.fields));
     this.#go(address.run);
     this.link.open();
     setInterval(() => document.hidden || this.#tick(), 1_000);
@@ -237,14 +245,31 @@ class App {
   }
 
   #open(run) {
-    if (location.hash !== addressOf(run)) history.pushState(null, "", addressOf(run));
+    const address = addressOf(run, this.#fields);
+    if (location.hash !== address) history.pushState(null, "", address);
     this.#go(run);
   }
 
+  /** An address that only names a run, such as that of a row, leaves the list as it is. */
   #addressChanged() {
-    const { run, tokenCame } = readAddress();
+    const { run, fields, tokenCame } = readAddress();
     if (tokenCame) this.link.open();
+    if (fields) this.narrow.set(filtersOf(fields));
+    else this.#keepAddress(run);
     this.#go(run);
+  }
+
+  /** The list has other filters: they are in the address, so that it can be sent, kept and loaded again. */
+  #filtered(filters) {
+    this.#fields = fieldsOf(filters);
+    this.runs.filter(filters.show, queryOf(filters));
+    this.#keepAddress(readAddress().run);
+  }
+  #fields = [];
+
+  #keepAddress(run) {
+    const address = addressOf(run, this.#fields);
+    if (location.hash !== address) history.replaceState(history.state, "", address);
   }
 
   // --- drawing -------------------------------------------------------------------------------------------------------

@@ -3,7 +3,10 @@
 const KEY = "greenroom.token";
 let inMemory = null; // for browsers that forbid storage
 
-/** Parse the address: `#run=...` is the run to show, `#token=...` is removed at once. */
+/**
+ * Parse the address: `run` is the run to show, `token` is removed immediately, `fields` are the filters of the list,
+ * null in an address that only names a run.
+ */
 export function readAddress() {
   const said = new URLSearchParams(location.hash.slice(1));
   const token = said.get("token");
@@ -13,11 +16,16 @@ export function readAddress() {
     history.replaceState(history.state, "", location.pathname + (rest ? `#${rest}` : ""));
     if (token.trim()) setToken(token.trim());
   }
-  return { run: said.get("run"), tokenCame: token !== null };
+  const run = said.get("run");
+  said.delete("run");
+  return { run, fields: run && !said.size ? null : said, tokenCame: token !== null };
 }
 
-/** The address of a run; without a run, the address of the list. */
-export const addressOf = (run) => (run ? `#${new URLSearchParams({ run })}` : location.pathname);
+/** The address of a run; without a run, the address of the list. `fields` are the filters of the list. */
+export function addressOf(run, fields = []) {
+  const said = String(new URLSearchParams([...(run ? [["run", run]] : []), ...fields]));
+  return said ? `#${said}` : location.pathname;
+}
 
 export function getToken() {
   try {
