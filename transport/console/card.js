@@ -445,6 +445,12 @@ export class Card {
     if (focused) this.element.focus({ preventScroll: true });
   }
 
+  /** Show a sentence about the question; `over`: it cannot be answered any more. */
+  note([key, values, tone], { over }) {
+    if (over) this.#close("over", key, values, tone);
+    else if (this.state === "idle" && !this.armed) this.#say(key, values, tone);
+  }
+
   #say(key, values = {}, tone = "") {
     this.status.className = `card-status${tone ? ` tone-${tone}` : ""}`;
     if (key === null) tell(this.status, "");

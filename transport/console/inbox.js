@@ -91,7 +91,9 @@ export class Inbox {
     if (first && this.shown) this.#more();
   }
 
-  refused(error) {
+  /** The watch was refused. */
+  unlisted(watch, error) {
+    if (watch !== WATCH) return;
     this.#fault = error;
     this.#schedule();
   }
@@ -104,7 +106,7 @@ export class Inbox {
 
   #counted() {
     const { count, cursor } = this.list;
-    this.context.counted(count, cursor !== null);
+    this.context.counted(count, cursor !== null && count > 0);
   }
 
   /** Read the further pages, one after the other. */

@@ -4,8 +4,8 @@
 // that was answered stays, with its answer, until it is cleared, and one that comes later waits until it is let in,
 // unless its place is the end of the list.
 
-import { formOf, mayDecide } from "./ticket.js";
 import { APPLY } from "./proposal.js";
+import { formOf, mayDecide } from "./ticket.js";
 
 /** True if a question is answered by yes or no alone, so that several can be answered together. */
 export const isPlain = (ticket) => formOf(ticket) === "approve" && ticket.callId !== null && ticket.tool !== APPLY;
@@ -124,8 +124,10 @@ export class InboxList {
       this.#all.set(ticket.ticketId, new Question(ticket));
       return ticket.ticketId;
     }
-    if (known.ticket.fingerprint !== ticket.fingerprint) this.ticked.delete(known.id); // it was chosen as another call
-    known.ticket = ticket;
+    if (known.ticket.fingerprint !== ticket.fingerprint) {
+      this.ticked.delete(known.id); // it was chosen as another call
+      known.ticket = ticket;
+    }
     if (known.state === "elsewhere") known.state = "open";
     return null;
   }
@@ -195,7 +197,7 @@ export class InboxList {
 
   /** True if a row can be chosen: it is open, this principal may decide it, and yes or no answers it. */
   tickable(question) {
-    return question.open && this.isMine(question) && isPlain(question.ticket);
+    return question.open && this.isMine(question) && isPlain(question.ticket) && question.ticket.whole;
   }
 
   /** Choose a row, or not; false if it cannot be chosen. */

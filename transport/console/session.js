@@ -1,11 +1,13 @@
 // The token: from the fragment of the address to this tab's session storage, and to no other place.
 
 const KEY = "greenroom.token";
+/** The address of the inbox. */
+export const INBOX = "#inbox";
 let inMemory = null; // for browsers that forbid storage
 
 /**
  * Parse the address: `run` is the run to show, `token` is removed immediately, `fields` are the filters of the list,
- * null in an address that only names a run.
+ * null in an address that only names a run; `inbox`: the address is that of the inbox.
  */
 export function readAddress() {
   const said = new URLSearchParams(location.hash.slice(1));
@@ -17,8 +19,9 @@ export function readAddress() {
     if (token.trim()) setToken(token.trim());
   }
   const run = said.get("run");
-  said.delete("run");
-  return { run, fields: run && !said.size ? null : said, tokenCame: token !== null };
+  const inbox = said.has("inbox");
+  for (const name of ["run", "inbox"]) said.delete(name);
+  return { run, inbox, fields: (run || inbox) && !said.size ? null : said, tokenCame: token !== null };
 }
 
 /** The address of a run; without a run, the address of the list. `fields` are the filters of the list. */

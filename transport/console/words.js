@@ -1,5 +1,7 @@
 // Every sentence of the console, in English and in Chinese. A test checks that both have the same keys.
 
+import { INBOX } from "./inboxwords.js";
+
 const many = (n, noun) => `${Number(n).toLocaleString("en")} ${noun}${Number(n) === 1 ? "" : "s"}`;
 const digits = (n) => Number(n).toLocaleString("zh-CN");
 
@@ -469,6 +471,8 @@ const en = {
   "ask.approve.again": "Press a again, or Enter, to approve",
   "ask.approve.seen": "Everything is shown now. Read it, then approve.",
   "ask.deny": "Deny",
+  "ask.reason.add": "Approve with a reason…",
+  "ask.reason.label": "Why? (the log gets the reason)",
   "ask.deny.go": ({ tool }) => `Deny ${tool}`,
   "ask.deny.label": "Why? (the agent and the log get the reason)",
   "ask.deny.placeholder": "Reason, may be left out",
@@ -1093,6 +1097,8 @@ const zh = {
   "ask.approve.again": "再按一次 a 或回车以批准",
   "ask.approve.seen": "内容已全部显示。请阅读后再批准。",
   "ask.deny": "拒绝",
+  "ask.reason.add": "附上原因批准…",
+  "ask.reason.label": "原因（会记入日志）",
   "ask.deny.go": ({ tool }) => `拒绝 ${tool}`,
   "ask.deny.label": "为什么？（智能体和日志会得到理由）",
   "ask.deny.placeholder": "理由，可留空",
@@ -1266,7 +1272,7 @@ const zh = {
   "unit.just": "刚刚",
 };
 
-export const WORDS = { en, zh };
+export const WORDS = { en: { ...en, ...INBOX.en }, zh: { ...zh, ...INBOX.zh } };
 
 let language = /^zh\b/i.test(document.documentElement.lang) ? "zh" : "en";
 
