@@ -9,7 +9,7 @@ from .gateway.load import TOKEN, bench, gateway, play
 from .gateway.peers.course import RUN
 from .harness import Benchmark, Figure, Values
 
-CLIENTS, RATE, SECONDS = 1_000, 20, 5
+CLIENTS, RATE, SECONDS = 1_000, 5, 5
 HOSTS = {
     "own": "serve",
     "hypercorn": "hypercorn -k trio",
