@@ -15,7 +15,7 @@ import attrs
 import trio
 
 import greenroom as gr
-from greenroom.actors.entry import checks_options
+from greenroom.actors.options import unknown_option
 from greenroom.supervision import ActorContext
 from greenroom.supervision.nursery import open_collapsing_nursery
 
@@ -205,7 +205,6 @@ async def refuse_closed(scope: Mapping[str, Any], receive: Receive, send: Send) 
     await send({"type": "http.response.body", "body": response.body})
 
 
-@checks_options
 def asgi_app(runtime: gr.Runtime | Opening, **options: Unpack[AsgiOptions]) -> AsgiApp:
     """Return the gateway as an ASGI 3 application for a server on trio, such as `hypercorn -k trio`.
 
@@ -237,43 +236,32 @@ def asgi_app(runtime: gr.Runtime | Opening, **options: Unpack[AsgiOptions]) -> A
     return AsgiApp(entered)
 
 
-def gateway_opener(
-    *,
-    token: str | None = None,
-    principals: Iterable[Principal] = (),
-    authenticate: Authenticate | SignIn | Iterable[SignIn] = (),
-    hosts: Iterable[str] = (),
-    origins: Iterable[str] = (),
-    limits: Limits | None = None,
-    on_abort: OnAbort = "continue",
-    a2a: Iterable[str] | None = None,
-    a2a_default: str | None = None,
-    a2a_cards: Cards = "private",
-    mcp: Iterable[str] | None = None,
-) -> OpensGateway:
+def gateway_opener(**options: Unpack[AsgiOptions]) -> OpensGateway:
     """Return a function that opens a gateway with these options for a runtime; see `asgi_app`.
 
     Raises:
         UsageError: An option is invalid.
     """
-    who = all_principals(principals, token)
-    sign_ins = all_sign_ins(authenticate)
+    for name in options.keys() - AsgiOptions.__annotations__.keys():
+        raise unknown_option("asgi_app", name, AsgiOptions.__annotations__)
+    who = all_principals(options.get("principals", ()), options.get("token"))
+    sign_ins = all_sign_ins(options.get("authenticate", ()))
     if not who and not sign_ins:
         way = "give token=..., principals=[...] or authenticate=..."
         raise gr.UsageError(f"an application can be reached from outside: {way}")
-    doorways = Doorways(hosts, origins)
+    doorways = Doorways(options.get("hosts", ()), options.get("origins", ()))
 
     @asynccontextmanager
     async def opens(runtime: gr.Runtime) -> AsyncIterator[OpenGateway]:
         make = await plan_gateway(
             runtime,
             who,
-            limits=limits,
-            on_abort=on_abort,
-            a2a=a2a,
-            a2a_default=a2a_default,
-            a2a_cards=a2a_cards,
-            mcp=mcp,
+            limits=options.get("limits"),
+            on_abort=options.get("on_abort", "continue"),
+            a2a=options.get("a2a"),
+            a2a_default=options.get("a2a_default"),
+            a2a_cards=options.get("a2a_cards", "private"),
+            mcp=options.get("mcp"),
             sign_ins=sign_ins,
         )
         opened = OpenGateway(make(OriginPolicy(hosts=None)), doorways)
