@@ -35,6 +35,7 @@ RUN = (
     "docs/tasks.md",
     "docs/attachments.md",
     "docs/child-runs.md",
+    "docs/tools.md",
     "docs/toolsets.md",
     "docs/mcp.md",
     "docs/mcp-server.md",
