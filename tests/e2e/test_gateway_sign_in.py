@@ -17,7 +17,7 @@ from greenroom.transport.server.routes import ROUTES
 pytestmark = pytest.mark.slow
 
 PEOPLE = {"token of ann": "ann", "token of bob": "bob"}
-DOORS = [route for route in ROUTES if route.scope is not None]
+DOORS = [route for route in ROUTES if route.scope not in (None, "maybe")]
 
 
 async def authenticate(request):
@@ -57,6 +57,14 @@ async def test_each_route_asks_the_function_and_answers_as_it_says():
                 reply = await http(address, route.method, path_of(route), token="token of ann", body=body)
                 assert reply.status != 401, route.template
                 assert (reply.status == 403) == (route.scope == "admin"), route.template
+
+
+async def test_a_client_may_ask_who_it_is():
+    async with house() as (_, address):
+        ann = (await http(address, "GET", "/v1/me", token="token of ann")).json()
+        assert ann == {"principal": "ann", "scopes": ["decide", "follow", "start"]}
+        assert (await http(address, "GET", "/v1/me", token=None)).json() == {"principal": None, "scopes": []}
+        assert (await http(address, "GET", "/v1/me", token="unknown")).status == 401
 
 
 async def test_a_route_without_a_scope_asks_nobody():
