@@ -68,7 +68,8 @@ PLACES: Final = "an image or a file may be a tool's whole result, or an item of 
 MESSAGE_LIMIT: Final = 2_000
 """Characters kept of a failure message from foreign code."""
 _ASYNCIO_WAY_OUT: Final = (
-    "asyncio does not run here, trio does: use a library for trio or anyio, such as httpx, or write a sync function"
+    "asyncio does not run here, trio does: use a library for trio or anyio, such as httpx; or, in a program on asyncio,"
+    " open the runtime with greenroom.aio.open_runtime and write @gr.tool(loop='asyncio'); or write a sync function"
     " that calls asyncio.run(...), which runs in a worker thread"
 )
 
