@@ -92,7 +92,8 @@ class Output(Generic[T]):
         result = capture(msgspec.convert, value, self.type)
         if isinstance(result, Raised):  # also a decoding hook of a foreign type: the value does not fit
             raise SchemaError(f"the output does not fit {self.type!r}: {message_of(result.error)}") from result.error
-        return cast("T", result.value)
+        output: T = result.value
+        return output
 
 
 @attrs.frozen(eq=False)
