@@ -349,7 +349,7 @@ COMMANDS: Final[Mapping[str, CommandLine]] = {
             choices=("continue", "cancel"), default="continue"),
         option("--mcp AGENT...", "an agent that MCP hosts can call at /v1/mcp (default: all)", default=[]),
         option("--a2a AGENT...", "an agent that A2A clients can use at /v1/a2a (default: all)", default=[]),
-        option("--a2a-default AGENT", "the agent whose card is at /.well-known/agent-card.json (default: the only one)"),
+        option("--a2a-default AGENT", "the agent whose card is at /.well-known/agent-card.json (default: the only)"),
         option("--a2a-cards WHO", "who may read the cards: private (default) asks for a token, public does not",
             choices=("private", "public"), default="private"),
         option("--max-running N", "maximum number of runs that work at once", types.count),

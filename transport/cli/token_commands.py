@@ -67,7 +67,7 @@ async def _added(args: argparse.Namespace, screen: Screen) -> int:
 
 
 async def _revoked(args: argparse.Namespace, screen: Screen) -> int:
-    word, revoked = args.which, list[TokenEntry]()
+    word, entries = args.which, list[TokenEntry]()
 
     def names(line: str) -> bool:
         entry = entry_of(line)
@@ -75,16 +75,16 @@ async def _revoked(args: argparse.Namespace, screen: Screen) -> int:
             return False
         by_id = len(word) >= LEAST_ID and entry.digest.hex().startswith(word.lower())
         if entry.name == word or by_id:
-            revoked.append(entry)
+            entries.append(entry)
         return entry.name == word or by_id
 
     def remove(lines: list[str]) -> None:
         lines[:] = [line for line in lines if not names(line)]
-        if not revoked:
+        if not entries:
             raise UsageError(f"{args.tokens} has no token with the name or the id {word!r:.150}")
 
     await _change(args.tokens, remove)
-    for entry in revoked:
+    for entry in entries:
         screen.outcome({**_facts(entry), "revoked": True})
         screen.row(f"revoked: {text_format.one_line(entry.name, 60)} ({entry.id})")
     screen.row("A gateway that serves with the file ends its connections within 4 seconds.", "dim")
@@ -98,9 +98,9 @@ def _listed(args: argparse.Namespace, screen: Screen) -> int:
         screen.outcome(_facts(entry))
         until = "never expires" if entry.expires is None else f"expires {entry.expires:%Y-%m-%d %H:%M} UTC"
         scopes = ", ".join([*sorted(entry.scopes), *(["own runs only"] if entry.own else [])])
-        expired = entry.expired(now)
-        line = f"{text_format.one_line(entry.name, 60)}  {scopes}  {'expired' if expired else until}  {entry.id}"
-        screen.row(line, "dim" if expired else "")
+        is_over = entry.expired(now)
+        line = f"{text_format.one_line(entry.name, 60)}  {scopes}  {'expired' if is_over else until}  {entry.id}"
+        screen.row(line, "dim" if is_over else "")
     if not entries:
         screen.row("no tokens", "dim")
     return exits.COMPLETED

@@ -21,7 +21,7 @@ from greenroom.supervision import open_collapsing_nursery
 from ..protocol.codes import FORBIDDEN, INTERNAL, OVERLOADED, UNAUTHENTICATED, CloseCode, Refused
 from .access import Principal, TokenTable
 from .request_head import Head
-from .sign_in import SignIn, SignInFailure, SignInRefusal, TimedAnswer, request_of
+from .sign_in import SignIn, SignInFailure, SignInRefusal, request_of
 
 logger = logging.getLogger("greenroom.gateway")
 
@@ -113,24 +113,24 @@ class Authenticator:
     async def _answered(self, head: Head, token: str | None) -> tuple[Principal, float] | None:
         """Return the principal of the first sign-in that has an answer, and the time until which it counts."""
         for sign_in in self._sign_ins:
-            timed = await sign_in.answer(request_of(head, token))
-            match timed.answer:
+            dated_answer = await sign_in.answer(request_of(head, token))
+            match dated_answer.answer:
                 case None:
                     continue
                 case Principal() as principal:
                     if principal.name in self._keyring.names:
                         text = f"the name {principal.name!r:.200} belongs to a principal that this gateway began with"
                         raise Refused("not_allowed", text)
-                    return principal, timed.until
+                    return principal, dated_answer.until
                 case SignInRefusal(message=message, status=status):
                     raise Refused("unauthenticated" if status == 401 else "not_allowed", message)
                 case SignInFailure() as failure:
-                    raise self._failed(failure, timed)
+                    raise self._failed(failure, fresh=dated_answer.fresh)
         return None
 
-    def _failed(self, failure: SignInFailure, timed: TimedAnswer) -> Refused:
+    def _failed(self, failure: SignInFailure, *, fresh: bool) -> Refused:
         now = trio.current_time()
-        if timed.fresh and now >= self._logged + LOG_AGAIN:
+        if fresh and now >= self._logged + LOG_AGAIN:
             self._logged = now
             if failure.error is not None:
                 self._log("authenticate", failure.error)

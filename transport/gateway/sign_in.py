@@ -215,7 +215,7 @@ class SignIn:
             seconds: The time for which an answer counts. An open connection is asked about again after that time.
             limit: Seconds for one answer, the wait for a free place included; then the request is refused as
                 `sign_in_unavailable`.
-            entries: Answers that are kept; the least recently used ones are forgotten first.
+            entries: Answers that are remembered; the least recently used ones are forgotten first.
             concurrent: Calls of the function at the same time; further ones wait.
 
         Raises:
@@ -245,9 +245,9 @@ class SignIn:
         with trio.move_on_after(self.limit):
             while True:
                 key = self._key(request)
-                kept = self._known.find(key) or self._refused.find(key)
-                if kept is not None:
-                    return kept
+                entry = self._known.find(key) or self._refused.find(key)
+                if entry is not None:
+                    return entry
                 call = self._calls.get(key)
                 if call is not None:
                     await call.wait()
@@ -354,11 +354,11 @@ class Answers:
 
     def find(self, key: bytes) -> TimedAnswer | None:
         """Return an answer that still counts."""
-        kept = self._answers.get(key)
-        if kept is None or kept.until <= trio.current_time():
+        entry = self._answers.get(key)
+        if entry is None or entry.until <= trio.current_time():
             return None
         self._answers.move_to_end(key)
-        return kept
+        return entry
 
     def keep(self, key: bytes, answer: TimedAnswer) -> None:
         """Keep an answer."""
@@ -369,9 +369,8 @@ class Answers:
 
     def forget(self, name: str) -> None:
         """Forget the answers that name a principal. Linear in their number."""
-        for key in [key for key, kept in self._answers.items() if isinstance(kept.answer, Principal)]:
-            kept = self._answers[key].answer
-            if isinstance(kept, Principal) and kept.name == name:
+        for key, entry in tuple(self._answers.items()):
+            if isinstance(entry.answer, Principal) and entry.answer.name == name:
                 del self._answers[key]
 
     def clear(self) -> None:

@@ -121,9 +121,9 @@ def entry_of(line: str) -> TokenEntry | None:
             "the fourth word is no SHA-256, which is 64 hexadecimal digits; `greenroom token add` makes it"
         )
     rights = set(scopes.split(","))
-    listed: frozenset[Scope] = frozenset(rights - {OWN})  # type: ignore[arg-type]  # checked by the entry
+    scope_set: frozenset[Scope] = frozenset(rights - {OWN})  # type: ignore[arg-type]  # checked by the entry
     return TokenEntry(
-        name=name, scopes=listed, own=OWN in rights, expires=_expiry(expires), digest=bytes.fromhex(digest)
+        name=name, scopes=scope_set, own=OWN in rights, expires=_expiry(expires), digest=bytes.fromhex(digest)
     )
 
 

@@ -43,8 +43,8 @@ class TrustedProxy:
         value, secret, peer = request.headers.get(self.header), request.headers.get(PROOF_HEADER, ""), request.peer
         if value is None:
             return None
-        shown = sha256(secret.encode(errors="surrogatepass")).digest()
-        if not hmac.compare_digest(shown, self.secret) or not self._trusts(peer):
+        proof = sha256(secret.encode(errors="surrogatepass")).digest()
+        if not hmac.compare_digest(proof, self.secret) or not self._trusts(peer):
             return SignInRefusal(message=f"the header {self.header} is accepted from the proxy only", status=403)
         name = _utf_8(value).strip()
         if not name or "," in name or not name.isprintable():
@@ -56,8 +56,8 @@ class TrustedProxy:
         if peer is None:
             return False
         address = ipaddress.ip_address(peer.partition("%")[0])
-        mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-        return any((mapped or address) in network for network in self.proxies)
+        ipv4 = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+        return any((ipv4 or address) in network for network in self.proxies)
 
 
 def _utf_8(value: str) -> str:
@@ -105,8 +105,8 @@ def trusted_proxy(
     networks = tuple(map(_network, (proxies,) if isinstance(proxies, str) else proxies))
     if not networks:
         raise UsageError("proxies=(): give the addresses of the proxy, such as ['127.0.0.1']")
-    granted = Principal(name="-", scopes=scopes).scopes  # checks the scopes
-    plain: MakePrincipal = lambda name, _: Principal(name=name, scopes=granted)  # noqa: E731 - a default
+    rights = Principal(name="-", scopes=scopes).scopes  # checks the scopes
+    plain: MakePrincipal = lambda name, _: Principal(name=name, scopes=rights)  # noqa: E731 - a default
     digest = sha256(secret.encode(errors="surrogatepass")).digest()
     return SignIn(TrustedProxy(header.lower(), networks, digest, principal or plain), seconds=seconds)
 
