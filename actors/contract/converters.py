@@ -6,9 +6,11 @@ cattrs itself is too lenient for data from outside: it converts null to "None", 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta
+from decimal import Decimal
 from functools import cache
 from typing import Any, Final, get_args, get_type_hints
+from uuid import UUID
 
 import attrs
 import msgspec
@@ -56,6 +58,10 @@ def _moment(value: object, _: object) -> datetime:
     if moment.tzinfo is None:
         raise ValueError(f"{_shown(value)} has no time zone; add Z for UTC")
     return moment.astimezone(UTC)
+
+
+def _converted(value: object, kind: Any) -> Any:
+    return msgspec.convert(value, kind)
 
 
 def _array_hook(cls: Any, reader: BaseConverter) -> Callable[[Any, Any], Any]:
@@ -184,6 +190,7 @@ for _kind, _hook in {
     bool: _exactly(bool),
     float: _exactly(float, int),
     datetime: _moment,
+    **dict.fromkeys((time, timedelta, Decimal, UUID), _converted),
 }.items():
     converter.register_structure_hook(_kind, _hook)
 converter.register_unstructure_hook_func(lambda cls: is_pydantic(cls) and not attrs.has(cls), _dumped_other)

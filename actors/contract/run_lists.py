@@ -11,7 +11,7 @@ from ..errors import UsageError
 from .lifecycle import RunStatus, Stage, TerminationKind
 from .plain import encodable
 from .rows import RunInfo, RunRow
-from .ticket_summary import TicketSummary
+from .ticket_lists import LARGEST_PAGE, TicketSummary
 
 
 @attrs.frozen(kw_only=True)
@@ -123,8 +123,6 @@ def listed(name: str) -> Listed:
 ASKED: Final = 3
 """Open tickets in a line of a list."""
 
-LARGEST_PAGE: Final = 1_000
-"""Most runs per page: a larger page would occupy a reader and its snapshot too long."""
 LONGEST_TEXT: Final = 200
 """Most characters of a search text."""
 SEARCHED: Final = 256
@@ -289,6 +287,21 @@ class RunCounts:
     created: int = 0
     running: int = 0
     waiting: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class EndedRuns:
+    """How many runs ended within one hour with one outcome.
+
+    Attributes:
+        hour: the beginning of the hour, UTC.
+        outcome: the outcome.
+        count: the number of runs, at least 1.
+    """
+
+    hour: datetime
+    outcome: ListedOutcome
+    count: int
 
 
 @attrs.frozen(kw_only=True)

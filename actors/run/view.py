@@ -95,18 +95,23 @@ def ticket_steps(record: RunRecord, redactor: Redactor) -> Steps[tuple[Ticket, .
     tickets = list[Ticket]()
     for ticket in (*suspended_tickets, *record.open_mirrors, *record.row.run_tickets):
         if ticket is not None and ticket.status == "open":
-            clean = replace(
-                ticket,
-                arguments=(yield from redactor.steps(ticket.arguments)),
-                message=(yield from redactor.text_steps(ticket.message)),
-                action=(yield from redactor.text_steps(ticket.action)),
-                parameters=(yield from redactor.steps(ticket.parameters)),
-                response_schema=redactor.schema(ticket.response_schema),
-                expiry_result=(yield from redactor.steps(ticket.expiry_result)),
-            )
-            yield
-            tickets.append(copied_ticket(clean))
+            tickets.append((yield from shown_ticket_steps(ticket, redactor)))
     return tuple(tickets)
+
+
+def shown_ticket_steps(ticket: Ticket, redactor: Redactor) -> Steps[Ticket]:
+    """Return a redacted copy of a ticket, in steps; `redactor` is that of its run's workspace."""
+    clean = replace(
+        ticket,
+        arguments=(yield from redactor.steps(ticket.arguments)),
+        message=(yield from redactor.text_steps(ticket.message)),
+        action=(yield from redactor.text_steps(ticket.action)),
+        parameters=(yield from redactor.steps(ticket.parameters)),
+        response_schema=redactor.schema(ticket.response_schema),
+        expiry_result=(yield from redactor.steps(ticket.expiry_result)),
+    )
+    yield
+    return copied_ticket(clean)
 
 
 def view_steps(

@@ -14,8 +14,10 @@ from msgspec.structs import replace
 
 from ..contract.run_lists import LISTED, RunFilters, RunPage, RunQuery, RunSummary, listed
 from ..contract.secrets.redaction import Redactor
-from ..contract.ticket_summary import redacted_summary
+from ..contract.stepwise import Steps
+from ..contract.ticket_lists import ListedTicket, TicketPage, redacted_summary
 from ..options import unknown_option, unknown_value
+from ..run.view import shown_ticket_steps
 
 
 def query_of(**filters: Unpack[RunFilters]) -> RunQuery:
@@ -52,3 +54,13 @@ def shown_summary(summary: RunSummary, redactor: Redactor) -> RunSummary:
     return attrs.evolve(
         summary, info=replace(info, title=title), asked=tuple(redacted_summary(ticket, redactor) for ticket in tickets)
     )
+
+
+def shown_ticket_page_steps(page: TicketPage, redactor: Redactor) -> Steps[TicketPage]:
+    """Return a page of tickets with redacted tickets and titles, in steps: a model chooses how large they are."""
+    lines = list[ListedTicket]()
+    for line in page.tickets:
+        ticket = yield from shown_ticket_steps(line.ticket, redactor.within(line.info.workspace))
+        info = replace(line.info, title=redactor.text(line.info.title))
+        lines.append(attrs.evolve(line, info=info, ticket=ticket))
+    return attrs.evolve(page, tickets=tuple(lines))

@@ -26,7 +26,7 @@ from ..contract.converters import converter
 from ..contract.decisions import Decision, Ticket
 from ..contract.messages import Message
 from ..contract.sizes import oversized, too_large
-from ..contract.user_types.choice import pydantic_type
+from ..contract.user_types.choice import last_resort, pydantic_type
 from ..contract.user_types.constraints import TypeFault, dropped_constraint
 
 if TYPE_CHECKING:
@@ -61,9 +61,15 @@ def write(value: object, kind: object, reader: PydanticType | None = None) -> An
         raise NotSerializable(_DEEP) from None
     except (TypeError, ValueError, AttributeError, CattrsError) as error:
         raise NotSerializable(str(error) or type(error).__name__) from error
-    read_back = read(kind, data, reader)
+    try:
+        read_back = read(kind, data, reader)
+    except NotSerializable as error:
+        if reader is None:
+            raise
+        raise NotSerializable(f"it is not read as it is written: {error}") from error
     if not _alike(value, read_back):
-        raise NotSerializable(f"it would be read as {shown(read_back)}")
+        reason = ": its type masks a part of it" if shown(value) == shown(read_back) else ""
+        raise NotSerializable(f"it would be read as {shown(read_back)}{reason}")
     return data
 
 
@@ -116,8 +122,10 @@ def check_kind(kind: Any) -> PydanticType | None:
         raise NotSerializable(fault)
     result = capture(converter.structure, None, kind)  # None is invalid for most types: any other complaint is fine
     if isinstance(result, Raised) and isinstance(result.error, StructureHandlerNotFoundError):
-        raise NotSerializable(_unknown(result.error.type_)) from result.error
-    return None
+        reader = last_resort(kind)
+        if reader is None:
+            raise NotSerializable(_unknown(result.error.type_)) from result.error
+    return reader
 
 
 def _check_names(kind: object) -> None:

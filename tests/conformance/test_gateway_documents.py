@@ -90,6 +90,8 @@ async def play_runs(play, runtime):
     at = f"/v1/runs/{run.id}"
     assert (await play("GET", "/v1/runs?status=waiting&limit=1&agent=clerk")).json()["runs"][0]["run"] == run.id
     ticket = (await play("GET", at)).json()["tickets"][0]
+    (listed,) = (await play("GET", "/v1/tickets?agent=clerk&limit=1")).json()["tickets"]
+    assert {name: listed[name] for name in ticket} == ticket
     decide = {"type": "decide", "target": ticket["ticketId"], "action": "resume", "fingerprint": ticket["fingerprint"]}
     assert (await play("POST", f"{at}/commands", body=decide | {"fingerprint": "x"})).status == 409
     assert (await play("POST", f"{at}/commands", body=decide | {"target": "x"})).status == 404
@@ -337,6 +339,8 @@ async def hear_a_run(judge, talk):
     await until("gw.unsubscribed")
     await talk.say("subscribe", run=run)
     await until("gw.live")
+    await talk.say("watchTickets", id="t")
+    await until("gw.tickets")
     await talk.say("watch", id="w", status="waiting")
     await until("gw.runs")
     await talk.say("decide", id="d1", run=run, target=ticket["ticketId"], action="resume")

@@ -23,6 +23,7 @@ from greenroom.actors.contract.recording import RecordDelta
 from greenroom.actors.contract.rows import Judge, ThreadInfo
 from greenroom.actors.contract.run_lists import RunCounts, RunPage, RunQuery
 from greenroom.actors.contract.state import StateWrite
+from greenroom.actors.contract.ticket_lists import TicketPage, TicketQuery
 from greenroom.actors.processes import Ability, ReadyRun, Taken
 from greenroom.actors.store_events import CommandPosted, Report, RunCommitted, RunsPruned, StoreEvent
 from greenroom.actors.stored_values import StoredValue, ValueWrite
@@ -642,6 +643,14 @@ class PagesOverlap(MemoryStore):
         if query.cursor is None or not page.runs:
             return page
         return attrs.evolve(page, runs=(page.runs[0], *page.runs))
+
+
+@planted
+class ListsNewTicketsFirst(MemoryStore):
+    """The order of a list of tickets is always the same."""
+
+    async def tickets(self, query: TicketQuery) -> TicketPage:
+        return await super().tickets(attrs.evolve(query, order="newest"))
 
 
 @planted

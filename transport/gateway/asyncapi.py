@@ -17,6 +17,7 @@ REPLIES: Final[Mapping[str, tuple[str, ...]]] = {
     "subscribe": ("gw.subscribed", "gw.reset", "gw.error"),
     "unsubscribe": ("gw.unsubscribed", "gw.error"),
     "watch": ("gw.runs", "gw.error"),
+    "watchTickets": ("gw.tickets", "gw.error"),
     "unwatch": ("gw.unwatched", "gw.error"),
     "start": ("gw.ack", "gw.error"),
     "fork": ("gw.ack", "gw.error"),
@@ -27,7 +28,7 @@ REPLIES: Final[Mapping[str, tuple[str, ...]]] = {
 
 UNASKED: Final = (
     *("gw.renamed", "gw.reset", "gw.live", "gw.unsubscribed"),
-    *("gw.runs", "gw.run", "gw.counts", "gw.tick", "gw.error", "gw.bye"),
+    *("gw.runs", "gw.run", "gw.counts", "gw.tickets", "gw.asked", "gw.tick", "gw.error", "gw.bye"),
 )
 """Frames that the gateway sends unasked, in addition to events."""
 

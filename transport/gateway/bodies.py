@@ -14,17 +14,17 @@ import msgspec
 from greenroom.actors.contract.artifacts import ArtifactKind
 from greenroom.actors.contract.calls import CallStatus
 from greenroom.actors.contract.casing import camel
-from greenroom.actors.contract.decisions import ResumeMode, TicketReason
 from greenroom.actors.contract.lifecycle import RunStatus, Stage
 from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.contract.tasks import TaskStatus
+from greenroom.actors.contract.thread_messages import ThreadMessages
 from greenroom.actors.contract.waiting_for import WaitKind
 from greenroom.actors.evidence.account import RunEvidence
 from greenroom.actors.permission.remembered import RememberAs, RememberScope
 
 from ..protocol.codes import ERRORS
-from ..protocol.lines import Counts, Newest, RunLine, TerminationLine
+from ..protocol.lines import Counts, ListedTicketLine, Newest, OpenTicket, RunLine, TerminationLine, ThreadLine
 
 ErrorCode = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(ERRORS)})]
 
@@ -41,27 +41,6 @@ class Health(ResponseBody, frozen=True, kw_only=True):
 
     status: Literal["ok", "ready"]
     crashed: dict[str, int] | None = None
-
-
-class OpenTicket(ResponseBody, frozen=True, kw_only=True):
-    """An open ticket: approval has exactly this effect."""
-
-    ticket_id: str
-    call_id: str | None
-    tool: str
-    arguments: JSONObject
-    fingerprint: str
-    reason: TicketReason
-    action: str
-    message: str
-    parameters: JSONObject
-    response_schema: JSONObject | None
-    resume_mode: ResumeMode
-    requested_at: datetime
-    expires_at: datetime | None
-    on_expiry: Literal["deny", "cancel_run", "set_result"]
-    reviewers: tuple[str, ...]
-    live: bool
 
 
 class WaitBody(ResponseBody, frozen=True, kw_only=True):
@@ -227,6 +206,41 @@ class RunList(ResponseBody, frozen=True, kw_only=True):
     counts: Counts | None
 
 
+class EndedHour(ResponseBody, frozen=True, kw_only=True):
+    """How many runs ended within one hour, by outcome. `hour` is its beginning, UTC."""
+
+    hour: datetime
+    completed: int
+    stopped: int
+    failed: int
+    cancelled: int
+
+
+class Throughput(ResponseBody, frozen=True, kw_only=True):
+    """The last hours, the oldest first; the present hour is the last one.
+
+    For a principal that may not see all runs, visible runs are counted that began in these hours, and `complete` is
+    false if they are too many to count all of them.
+    """
+
+    hours: tuple[EndedHour, ...]
+    complete: bool
+
+
+class ThreadList(ResponseBody, frozen=True, kw_only=True):
+    """Threads, the one with the newest run first. `cursor` requests the next page; null on the last one."""
+
+    threads: tuple[ThreadLine, ...]
+    cursor: str | None
+
+
+class TicketList(ResponseBody, frozen=True, kw_only=True):
+    """Open tickets in the requested order. `cursor` requests the next page; null on the last one."""
+
+    tickets: tuple[ListedTicketLine, ...]
+    cursor: str | None
+
+
 class AnyEvent(ResponseBody, frozen=True, kw_only=True):
     """A placeholder for every event; the document has one schema per event type in its place."""
 
@@ -293,6 +307,11 @@ BODIES: Final[Mapping[str, type[msgspec.Struct]]] = {
         RuleLine,
         RuleList,
         RunList,
+        EndedHour,
+        Throughput,
+        ThreadList,
+        ThreadMessages,
+        TicketList,
         EventPage,
         Started,
         Accepted,

@@ -1,4 +1,6 @@
-"""The live lists of runs: changes are collected for a moment, read once for all watches, and sent to them.
+"""The live lists of runs and of open tickets.
+
+Changes are collected for a moment, read once for all watches, and sent to them.
 
 A change only marks its run: a run that changes a hundred times in a round is read once. A watch receives whole rows,
 and an unwritten row is replaced by the next row of the same run. A watch with too many unwritten bytes, or a round with
@@ -11,7 +13,7 @@ a sweep every few seconds, and the feed compares the first page of each list wit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, Protocol
+from typing import Final
 
 import attrs
 import trio
@@ -19,14 +21,16 @@ import trio
 import greenroom as gr
 from greenroom.actors.contract.envelope import event_type
 from greenroom.actors.contract.lifecycle import RunStatus
+from greenroom.actors.contract.ticket_lists import LARGEST_PAGE, ListedTicket, TicketQuery
 
 from ..protocol import down
-from ..protocol.codes import INTERNAL, CloseCode
-from ..protocol.framing import text_frame
-from ..protocol.lines import Counts, RunLine
-from ..protocol.ws_actions import ListSource
+from ..protocol.codes import INTERNAL
+from ..protocol.lines import Counts, ListedTicketLine, RunLine
 from .access import Principal, SeesFailed, everything
 from .listing import counted, row_of, visible_counts, visible_open, visible_page
+from .ticket_listing import is_listed, visible_tickets
+from .ticket_listing import row_of as ticket_row_of
+from .watches import COUNTS, PAGE, ListWatch, Reason, Watcher
 
 MOST: Final = 1_000
 """Maximum number of changed runs that a round sends one by one; beyond it each watch receives its first page again."""
@@ -36,105 +40,11 @@ SHARE: Final = 9
 """The pause after a round, as a multiple of the round's duration: the feed uses at most a tenth of the time."""
 RETRY: Final = 0.5
 """Seconds before a store that does not answer is retried."""
-SLICE: Final = 65_536
-"""Bytes after which a write ends, so that other sources get their turn."""
 QUIET: Final = frozenset(
     {"run.message.delta", "run.reasoning.delta"}
     | {f"run.{kind}.{what}" for kind in ("tool", "task") for what in ("progress", "output.delta")}
 )
 """Events that do not change a run's line in a list."""
-
-_COUNTS: Final = "\ncounts"
-_PAGE: Final = "\npage"  # a run id never contains a line break
-
-
-class Watcher(Protocol):
-    """A connection that watches lists of runs."""
-
-    @property
-    def who(self) -> Principal:
-        """The principal of the connection."""
-
-    def touch(self, watch: ListWatch, /) -> None:
-        """Give a watch a turn in the connection's writer."""
-
-    def end_list(self, watch: ListWatch, /) -> None:
-        """Answer that the list cannot be read, and end the watch."""
-
-    def leave(self, code: CloseCode, reason: str = "", retry_after_ms: int | None = None) -> None:
-        """Send the reason and close the connection."""
-
-
-class ListWatch:
-    """One list on one connection.
-
-    Attributes:
-        name: The client's name for the list.
-        who, query: The principal and the query.
-        wants: Why a page is to be read; None if no page is wanted.
-        source: The source in the connection's session.
-        shown: The rows of the first page as sent last: run id -> row. Kept for shared stores only.
-        dropped: True after the client's unwatch.
-    """
-
-    def __init__(self, conversation: Watcher, feed: RunListFeed, name: str, query: gr.RunQuery, most: float) -> None:
-        self.conversation, self.name, self.query = conversation, name, query
-        self.wants: Literal["asked", "too_many"] | None = "asked"
-        self.source = ListSource(name)
-        self.shown: dict[str, RunLine] = {}
-        self.dropped = False
-        self._feed, self._most = feed, most
-        self._out: dict[str, bytes] = {}
-        self._size = 0
-
-    def __repr__(self) -> str:
-        return f"<ListWatch {self.name} with {len(self._out)} frames>"
-
-    def put(self, key: str, frame: down.Frame) -> None:
-        """Queue a frame, replacing an unwritten frame with the same key."""
-        data = text_frame(down.encode(frame))
-        old = self._out.pop(key, b"")
-        self._out[key] = data
-        self._size += len(data) - len(old)
-        if self._size > self._most and key != _PAGE:
-            self.begin_again()
-        self.conversation.touch(self)
-
-    def begin_again(self) -> None:
-        """Drop the unwritten frames; a page follows once there is room."""
-        page = self._out.pop(_PAGE, None)
-        self._out = {} if page is None else {_PAGE: page}
-        self._size = 0 if page is None else len(page)
-        self.wants = self.wants or "too_many"
-
-    @property
-    def ready(self) -> bool:
-        """True if a page is wanted and there is room for it."""
-        return self.wants is not None and not self._out
-
-    @property
-    def holds_counts(self) -> bool:
-        """True if unwritten frames have the counts of the connection."""
-        return _COUNTS in self._out or _PAGE in self._out
-
-    async def advance(self) -> bytes | None:
-        """Return the next bytes to write; None if there are none now."""
-        await trio.lowlevel.checkpoint()
-        taken, size = [], 0
-        while self._out and size < SLICE:
-            data = self._out.pop(next(iter(self._out)))
-            size += len(data)
-            taken.append(data)
-        self._size -= size
-        if self.ready:
-            self._feed.wake()
-        return b"".join(taken) or None
-
-    def drop(self) -> None:
-        """End the watch."""
-        self.dropped = True
-        self._feed.leave(self)
-        self._out.clear()
 
 
 class RunListFeed:
@@ -187,7 +97,7 @@ class RunListFeed:
         if not others:
             self._told.pop(conversation, None)
         elif watch.holds_counts and conversation in self._told:  # only one watch of a connection receives the counts
-            others[0].put(_COUNTS, down.CountsChanged(counts=self._told[conversation]))
+            others[0].put(COUNTS, down.CountsChanged(counts=self._told[conversation]))
         if not self._watches:
             self._end_calls()
             self._changed.clear()
@@ -279,6 +189,7 @@ class RunListFeed:
 
     async def _tell_changes(self, run_ids: Sequence[str]) -> None:
         reader = self._reader
+        told = list[tuple[ListWatch, TicketQuery, gr.RunSummary]]()
         hits = await self._deep_hits(run_ids)
         for line in (await reader.summaries(run_ids)).runs:
             info, status = line.info, line.row.status
@@ -291,17 +202,57 @@ class RunListFeed:
                     self._note(who, info.run_id, status, seen=seen[who.name])
                 if not seen[who.name] or watch.wants is not None:
                     continue
+                if isinstance(watch.query, TicketQuery):
+                    told.append((watch, watch.query, line))
+                    continue
                 matches = watch.query.matches(line) and (watch not in hits or info.run_id in hits[watch])
                 if matches and row is None:
                     row, _ = row_of(line, reader)
                 self._put(watch, info.run_id, row if matches else None)
+        if told:
+            await self._tell_tickets(told)
+
+    async def _tell_tickets(self, told: Sequence[tuple[ListWatch, TicketQuery, gr.RunSummary]]) -> None:
+        """Send each watch the open tickets of a run, as far as they are in its list."""
+        asked = dict.fromkeys(line.run_id for *_, line in told if line.asked_count)
+        tickets: dict[str, list[ListedTicket]] = {run_id: [] for run_id in asked}
+        query = TicketQuery(run_ids=tuple(asked), limit=LARGEST_PAGE)
+        more = bool(asked)
+        while more:
+            page = await self._reader.tickets(query)
+            for ticket in page.tickets:
+                tickets[ticket.info.run_id].append(ticket)
+            query, more = attrs.evolve(query, cursor=page.cursor), page.cursor is not None
+        for watch, of_watch, line in told:
+            rows = await self._listed(watch, of_watch, tickets.get(line.run_id, ()))
+            if watch.wants is None and not watch.dropped:
+                self._put_tickets(watch, line.run_id, rows)
+
+    async def _listed(
+        self, watch: ListWatch, query: TicketQuery, tickets: Sequence[ListedTicket]
+    ) -> tuple[ListedTicketLine, ...]:
+        reader, who = self._reader, watch.conversation.who
+        matching = [line for line in tickets if query.matches(line.info, line.ticket)]
+        try:
+            return tuple([ticket_row_of(line, reader)[0] for line in matching if await is_listed(reader, who, line)])
+        except SeesFailed as error:
+            self._log_failure(watch, error)
+            return ()
+
+    def _put_tickets(self, watch: ListWatch, run_id: str, rows: tuple[ListedTicketLine, ...]) -> None:
+        """Send the present tickets of a run."""
+        if self._shared:
+            others = {name: row for name, row in watch.shown.items() if row.run_id != run_id}
+            watch.shown = others | {row.ticket_id: row for row in rows}
+        watch.put(run_id, down.AskedTickets(watch=watch.name, run=run_id, tickets=rows))
 
     async def _deep_hits(self, run_ids: Sequence[str]) -> dict[ListWatch, set[str]]:
         """Return those of the runs that are in the list of each watch whose query only the store can judge."""
         hits: dict[ListWatch, set[str]] = {}
-        for watch in [candidate for candidate in self._watches if candidate.query.deep and candidate.wants is None]:
-            query = attrs.evolve(watch.query, limit=AT_ONCE, cursor=None, counts=False)
-            hits[watch] = {line.info.run_id for line in (await self._reader.page(query, among=run_ids)).runs}
+        for watch in [candidate for candidate in self._watches if candidate.wants is None]:
+            if isinstance(watch.query, gr.RunQuery) and watch.query.deep:
+                query = attrs.evolve(watch.query, limit=AT_ONCE, cursor=None, counts=False)
+                hits[watch] = {line.info.run_id for line in (await self._reader.page(query, among=run_ids)).runs}
         return hits
 
     def _put(self, watch: ListWatch, run_id: str, row: RunLine | None) -> None:
@@ -314,8 +265,14 @@ class RunListFeed:
 
     async def _compare_page(self, watch: ListWatch) -> None:
         """Send the rows of the first page that differ from the rows that the watch has."""
+        who, query = watch.conversation.who, watch.query
         try:
-            page = await visible_page(self._reader, watch.conversation.who, watch.query)
+            if isinstance(query, TicketQuery):
+                tickets = await visible_tickets(self._reader, who, query)
+                await self._tell_all(watch, watch.differing(tickets.rows))
+                watch.shown = {row.ticket_id: row for row in tickets.rows}
+                return
+            page = await visible_page(self._reader, who, query)
         except SeesFailed as error:
             self._log_failure(watch, error)
             return
@@ -324,13 +281,20 @@ class RunListFeed:
         for run_id, row in rows.items():
             if before.get(run_id) != row and watch.wants is None:
                 self._put(watch, run_id, row)
-        for start in range(0, len(gone), AT_ONCE):  # they left the list, were deleted, or newer rows precede them
-            part = gone[start : start + AT_ONCE]
+        await self._tell_all(watch, gone)  # they left the list, were deleted, or newer rows precede them
+        watch.shown = {**rows}
+
+    async def _tell_all(self, watch: ListWatch, run_ids: Sequence[str]) -> None:
+        """Send the watches the changes of runs, and this watch that runs were deleted."""
+        for start in range(0, len(run_ids), AT_ONCE):
+            part = run_ids[start : start + AT_ONCE]
             found = {line.info.run_id for line in (await self._reader.summaries(part)).runs}
             await self._tell_changes([run_id for run_id in part if run_id in found])
             for run_id in [one for one in part if one not in found and watch.wants is None]:
-                self._put(watch, run_id, None)
-        watch.shown = rows
+                if isinstance(watch.query, TicketQuery):
+                    self._put_tickets(watch, run_id, ())
+                else:
+                    self._put(watch, run_id, None)
 
     def _sees(self, who: Principal, line: gr.RunSummary) -> bool:
         try:
@@ -351,10 +315,8 @@ class RunListFeed:
     async def _give_page(self, watch: ListWatch) -> None:
         reason = watch.wants or "asked"
         watch.wants = None  # changes from here on follow the page
-        who = watch.conversation.who
         try:
-            page = await visible_page(self._reader, who, watch.query)
-            counts = await self._counts(who)
+            frame = await self._first_page(watch, reason)
         except gr.StoreUnavailable:
             watch.wants = reason
             raise
@@ -367,12 +329,20 @@ class RunListFeed:
             watch.conversation.leave(INTERNAL)
             return
         if not watch.dropped:
-            self._told[watch.conversation] = counts
-            watch.shown = {row.run_id: row for row in page.rows} if self._shared else {}
-            watch.put(
-                _PAGE,
-                down.Runs(watch=watch.name, reason=reason, runs=page.rows, cursor=page.cursor, counts=counts),
-            )
+            if isinstance(frame, down.Runs):
+                self._told[watch.conversation] = frame.counts
+            watch.put(PAGE, frame)
+
+    async def _first_page(self, watch: ListWatch, reason: Reason) -> down.Runs | down.Tickets:
+        who, query = watch.conversation.who, watch.query
+        if isinstance(query, TicketQuery):
+            tickets = await visible_tickets(self._reader, who, query)
+            watch.shown = {row.ticket_id: row for row in tickets.rows} if self._shared else {}
+            return down.Tickets(watch=watch.name, reason=reason, tickets=tickets.rows, cursor=tickets.cursor)
+        page = await visible_page(self._reader, who, query)
+        watch.shown = {row.run_id: row for row in page.rows} if self._shared else {}
+        counts = await self._counts(who)
+        return down.Runs(watch=watch.name, reason=reason, runs=page.rows, cursor=page.cursor, counts=counts)
 
     async def _counts(self, who: Principal) -> Counts:
         if who.sees is everything:
@@ -393,4 +363,4 @@ class RunListFeed:
                 counts_of[who.name] = await self._counts(who)
             if watch.wants is None and not watch.dropped and self._told.get(conversation) != counts_of[who.name]:
                 self._told[conversation] = counts_of[who.name]
-                watch.put(_COUNTS, down.CountsChanged(counts=counts_of[who.name]))
+                watch.put(COUNTS, down.CountsChanged(counts=counts_of[who.name]))

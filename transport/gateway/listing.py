@@ -60,7 +60,7 @@ async def visible_page(reader: gr.RunReader, who: Principal, query: gr.RunQuery)
         UsageError: A value of the query is invalid, or its cursor is not of this query and principal.
     """
     inner_query = attrs.evolve(
-        query, cursor=None if query.cursor is None else _unsealed(who, query.cursor), counts=False
+        query, cursor=None if query.cursor is None else unsealed(who, query.cursor), counts=False
     )
     if query.limit < 1:
         await reader.page(inner_query)  # raises UsageError
@@ -117,7 +117,7 @@ class _PageBuilder:
 
     def page(self, who: Principal, cursor: str | None) -> VisiblePage:
         """Return the page, with the store's cursor of the next one."""
-        return VisiblePage(lines=tuple(self.lines), rows=tuple(self.rows), cursor=_sealed(who, cursor))
+        return VisiblePage(lines=tuple(self.lines), rows=tuple(self.rows), cursor=sealed(who, cursor))
 
     async def cursor(self) -> str | None:
         """Return the store's cursor after the last line: that of a page that ends there."""
@@ -216,7 +216,8 @@ def _termination(termination: gr.Termination | None, reader: gr.RunReader) -> Te
 # across restarts of the gateway.
 
 
-def _sealed(who: Principal, cursor: str | None) -> str | None:
+def sealed(who: Principal, cursor: str | None) -> str | None:
+    """Encrypt a cursor for a principal that may not see all runs."""
     if cursor is None or who.sees is everything:
         return cursor
     nonce, data = secrets.token_bytes(_NONCE), cursor.encode()
@@ -224,7 +225,7 @@ def _sealed(who: Principal, cursor: str | None) -> str | None:
     return base64.urlsafe_b64encode(nonce + _tag(who, nonce + hidden) + hidden).decode()
 
 
-def _unsealed(who: Principal, cursor: str) -> str:
+def unsealed(who: Principal, cursor: str) -> str:
     """Decrypt a cursor.
 
     Raises:

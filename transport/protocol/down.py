@@ -12,8 +12,9 @@ import msgspec
 
 from greenroom.actors.contract.casing import camel
 from greenroom.actors.contract.plain import JSONObject
+from greenroom.actors.contract.thread_messages import ThreadMessages
 
-from .lines import Counts, RunLine
+from .lines import Counts, ListedTicketLine, RunLine, ThreadLine
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", rename=camel):
@@ -121,10 +122,45 @@ class CountsChanged(Frame, frozen=True, kw_only=True, tag="gw.counts"):
     counts: Counts
 
 
+class Tickets(Frame, frozen=True, kw_only=True, tag="gw.tickets"):
+    """The first page of a watched list of open tickets; replaces all that the client has of the list.
+
+    `reason` as in `gw.runs`.
+    """
+
+    watch: str
+    reason: Literal["asked", "too_many"]
+    tickets: tuple[ListedTicketLine, ...]
+    cursor: str | None
+
+
+class AskedTickets(Frame, frozen=True, kw_only=True, tag="gw.asked"):
+    """A run has changed. `tickets`: all open tickets of the run that are in the list, oldest first; perhaps none."""
+
+    watch: str
+    run: str
+    tickets: tuple[ListedTicketLine, ...]
+
+
 class Unwatched(Frame, frozen=True, kw_only=True, tag="gw.unwatched"):
     """The watch of a list has ended."""
 
     watch: str
+
+
+class Threads(Frame, frozen=True, kw_only=True, tag="gw.threads"):
+    """A page of threads. `cursor` requests the next page; null on the last one."""
+
+    id: str
+    threads: tuple[ThreadLine, ...]
+    cursor: str | None
+
+
+class Messages(Frame, frozen=True, kw_only=True, tag="gw.messages"):
+    """A page of a thread's messages; `page` is the body of the response over HTTP."""
+
+    id: str
+    page: ThreadMessages
 
 
 class Tick(Frame, frozen=True, kw_only=True, tag="gw.tick"):
@@ -180,7 +216,11 @@ DOWN: Final[Mapping[str, type[Frame]]] = {
     "gw.runs": Runs,
     "gw.run": RunChanged,
     "gw.counts": CountsChanged,
+    "gw.tickets": Tickets,
+    "gw.asked": AskedTickets,
     "gw.unwatched": Unwatched,
+    "gw.threads": Threads,
+    "gw.messages": Messages,
     "gw.tick": Tick,
     "gw.ack": Ack,
     "gw.error": Error,

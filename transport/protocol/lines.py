@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 import msgspec
 
 from greenroom.actors.contract.casing import camel
-from greenroom.actors.contract.decisions import TicketReason
+from greenroom.actors.contract.decisions import ResumeMode, TicketReason
 from greenroom.actors.contract.lifecycle import RunStatus, Stage, TerminationKind
 from greenroom.actors.contract.messages import Usage
+from greenroom.actors.contract.plain import JSONObject
 
 Newest = Annotated[int, msgspec.Meta(ge=0, description="Of the newest event; 0 if there is none.")]
 
@@ -91,9 +92,68 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
     termination: TerminationLine | None
 
 
+class ThreadLine(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
+    """One line of a list of threads; its texts are redacted.
+
+    Attributes:
+        by: The principal that started the thread's first run.
+        title: The title of the oldest run that is left.
+        newest_at: When the newest run was started.
+        runs: Number of runs that were started in the thread; pruned ones count.
+        run: The run that the thread is at: the oldest unfinished one, else the newest.
+    """
+
+    thread_id: str = msgspec.field(name="thread")
+    by: str
+    title: str
+    created_at: datetime
+    newest_at: datetime
+    runs: int
+    run: RunLine
+
+
 class Counts(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
     """The numbers of unfinished runs that the principal may see, by status."""
 
     created: int
     running: int
     waiting: int
+
+
+class OpenTicket(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
+    """An open ticket: approval has exactly this effect."""
+
+    ticket_id: str
+    call_id: str | None
+    tool: str
+    arguments: JSONObject
+    fingerprint: str
+    reason: TicketReason
+    action: str
+    message: str
+    parameters: JSONObject
+    response_schema: JSONObject | None
+    resume_mode: ResumeMode
+    requested_at: datetime
+    expires_at: datetime | None
+    on_expiry: Literal["deny", "cancel_run", "set_result"]
+    reviewers: tuple[str, ...]
+    live: bool
+
+
+class ListedTicketLine(OpenTicket, frozen=True, kw_only=True, rename=camel):
+    """An open ticket in the list of all runs.
+
+    Attributes:
+        title: One line that says what the run is about; the run's id if no title is known.
+        by: The principal that started the run.
+        whole: False for a ticket that is too large for a list. It lacks its arguments, parameters and schema, and its
+            texts are cut; `GET /v1/runs/{run}` has the whole ticket.
+    """
+
+    run_id: str = msgspec.field(name="run")
+    thread_id: str = msgspec.field(name="thread")
+    agent: str
+    by: str
+    title: str
+    whole: bool = True

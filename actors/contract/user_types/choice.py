@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ..plain import JSONObject
-from .constraints import TypeFault, dropped_constraint, pydantic_part
+from .constraints import TypeFault, dropped_constraint, names_nothing, pydantic_part, without_note
 
 if TYPE_CHECKING:
     from .pydantic_type import PydanticType
@@ -44,7 +44,7 @@ def chosen_reader(kind: Any) -> PydanticType | None:
         msgspec.json.schema(kind)
         msgspec.json.Decoder(kind)
     except Exception as error:  # msgspec raises what it meets inside the class (TypeError, NameError, RuntimeError)
-        reader = _last_resort(kind)
+        reader = last_resort(kind)
         if reader is None:
             what = str(error).strip().splitlines()[-1]
             raise TypeFault(f"{kind!r:.200} has no JSON form ({what}); {_FORMS}") from error
@@ -78,12 +78,11 @@ def _form_of(kind: Any) -> tuple[JSONObject, Callable[[Any], Any]]:
 
 
 def _form(kind: Any) -> tuple[JSONObject, Callable[[Any], Any]]:
-    reader = chosen_reader(kind)
-    return (
-        (msgspec.json.schema(kind), partial(msgspec.convert, type=kind))
-        if reader is None
-        else (reader.schema, reader.read)
-    )
+    bare, _ = without_note(kind)
+    reader = chosen_reader(bare)
+    if reader is None:
+        return msgspec.json.schema(bare), partial(msgspec.convert, type=bare)
+    return reader.schema, reader.read
 
 
 _remembered_form: Final = lru_cache(maxsize=256)(_form)
@@ -111,10 +110,10 @@ def pydantic_type(kind: Any) -> PydanticType | None:
     return reader.of(kind)
 
 
-def _last_resort(kind: Any) -> PydanticType | None:
+def last_resort(kind: Any) -> PydanticType | None:
     """Return pydantic's reader, or None: msgspec's fault of a type that neither reads says more than pydantic's."""
     try:
-        return None if dropped_constraint(kind, reader="pydantic") else _import().of(kind)
+        return None if dropped_constraint(kind, reader="pydantic") or names_nothing(kind) else _import().of(kind)
     except (ImportError, TypeFault):
         return None
 

@@ -46,8 +46,8 @@ def without_note(kind: Any) -> tuple[Any, str]:
     notes = [extra for extra in kind.__metadata__ if isinstance(extra, str)]
     if not notes:
         return kind, ""
-    kept = tuple(extra for extra in kind.__metadata__ if not isinstance(extra, str))
-    return (Annotated.__class_getitem__((kind.__origin__, *kept)) if kept else kind.__origin__), " ".join(notes)
+    others = tuple(extra for extra in kind.__metadata__ if not isinstance(extra, str))
+    return (Annotated.__class_getitem__((kind.__origin__, *others)) if others else kind.__origin__), " ".join(notes)
 
 
 def pydantic_part(kind: object) -> str | None:
@@ -75,6 +75,11 @@ def dropped_constraint(kind: object, *, reader: Reader = "msgspec") -> str | Non
         if fault is not None:
             return _placed(where, fault)
     return None
+
+
+def names_nothing(kind: object) -> bool:
+    """Return True for a type with `object` in it, which any value is, also one without a form in JSON."""
+    return any(part is object for part, _ in _parts(kind))
 
 
 def _dropped(part: Any, reader: Reader) -> str | None:

@@ -16,7 +16,7 @@ from ...contract.parts import Part
 from ...contract.pending_input import apart
 from ...contract.sizes import COMMIT_LIMIT, measured
 from ...contract.state import StateWrite
-from ...contract.ticket_summary import summary_of
+from ...contract.ticket_lists import summary_of
 from ._commit_rules import InvalidCommit, size_fault
 from ._record_codec import dump_taken
 from ._timestamps import milliseconds

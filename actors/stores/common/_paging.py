@@ -12,6 +12,7 @@ import msgspec
 from ...contract.ids import content_digest
 from ...contract.run_lists import ORDERS, RunQuery
 from ...contract.thread_lists import ThreadQuery
+from ...contract.ticket_lists import TicketQuery
 from ...errors import UsageError
 from ...stored_values import PAGE_BYTES, StoredValue
 
@@ -41,7 +42,10 @@ def values_page(values: Iterable[StoredValue], limit: int) -> Sequence[StoredVal
 
 
 Position = tuple[int, int]
-"""The end of a page: when the run began to wait (0 in the order of age), and its number, in the order of creation."""
+"""The end of a page: when the run began to wait (0 in the order of age), and its number, in the order of creation.
+
+Of a list of tickets: when the ticket was opened, and its number.
+"""
 
 
 def _digest(query: RunQuery) -> str:
@@ -57,7 +61,7 @@ def _digest(query: RunQuery) -> str:
 
 def encode(query: RunQuery, position: Position) -> str:
     """Return the cursor of the page after a run."""
-    return base64.urlsafe_b64encode(msgspec.json.encode([_digest(query), *position])).decode()
+    return _cursor(_digest(query), position)
 
 
 def start(query: RunQuery) -> Position | None:
@@ -67,17 +71,42 @@ def start(query: RunQuery) -> Position | None:
         UsageError: a value is invalid, or the cursor belongs to another query.
     """
     query.check()
-    if query.cursor is None:
-        return None
+    return None if query.cursor is None else _position(query.cursor, _digest(query))
+
+
+def encode_tickets(query: TicketQuery, position: Position) -> str:
+    """Return the cursor of the page after a ticket."""
+    return _cursor(_ticket_digest(query), position)
+
+
+def start_tickets(query: TicketQuery) -> Position | None:
+    """Return the position behind which the page begins; None for the first page.
+
+    Raises:
+        UsageError: a value is invalid, or the cursor belongs to another query.
+    """
+    query.check()
+    return None if query.cursor is None else _position(query.cursor, _ticket_digest(query))
+
+
+def _ticket_digest(query: TicketQuery) -> str:
+    return content_digest(["tickets", query.agent, query.tool, query.order, *(query.run_ids or ())])[:8]
+
+
+def _cursor(digest: str, position: Position) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode([digest, *position])).decode()
+
+
+def _position(cursor: str, digest: str) -> Position:
     try:
-        digest, *position = msgspec.json.decode(base64.urlsafe_b64decode(query.cursor), type=tuple[str, int, int])
+        own, *position = msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=tuple[str, int, int])
     except (binascii.Error, ValueError) as error:
-        raise UsageError(f"cursor={query.cursor!r:.200} is invalid; start again without a cursor") from error
-    if digest != _digest(query):
+        raise UsageError(f"cursor={cursor!r:.200} is invalid; start again without a cursor") from error
+    if own != digest:
         raise UsageError("this cursor is of another query; keep the filters and the order, or start without a cursor")
     since, number = position
     if not (0 <= since < 2**63 and 0 <= number < 2**63):
-        raise UsageError(f"cursor={query.cursor!r:.200} is invalid; start again without a cursor")
+        raise UsageError(f"cursor={cursor!r:.200} is invalid; start again without a cursor")
     return since, number
 
 

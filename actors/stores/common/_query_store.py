@@ -16,9 +16,10 @@ from ...contract.decisions import InboxItem, Ticket
 from ...contract.messages import Message
 from ...contract.recording import RecordDelta
 from ...contract.rows import RunOutline, RunRecord, ThreadInfo
-from ...contract.run_lists import RunPage, RunQuery
+from ...contract.run_lists import EndedRuns, RunPage, RunQuery
 from ...contract.state import StateWrite
 from ...contract.thread_lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
+from ...contract.ticket_lists import TicketPage, TicketQuery
 from ...stored_values import StoredValue, check_page
 from . import _paging
 from ._commit_rules import InvalidCommit
@@ -27,6 +28,7 @@ from ._outages import NoThread
 from ._requests import CommitRequest, CreateRequest
 from ._requests_api import RequestQueue, RequestStore
 from ._text_search import Shown
+from ._timestamps import milliseconds
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -62,7 +64,7 @@ class ThreadQueries(Protocol[C_contra]):
 
 
 class ListQueries(Protocol[C_contra]):
-    """The module with the queries of lists. See `Store.runs` and `Store.summaries`."""
+    """The module with the queries of lists. See `Store.runs`, `Store.summaries`, `Store.ended` and `Store.tickets`."""
 
     def page(
         self,
@@ -74,6 +76,8 @@ class ListQueries(Protocol[C_contra]):
         /,
     ) -> RunPage: ...
     def summaries(self, connection: C_contra, run_ids: Sequence[str], counted: bool, /) -> RunPage: ...
+    def ended(self, connection: C_contra, since: int, /) -> Sequence[EndedRuns]: ...
+    def tickets(self, connection: C_contra, query: TicketQuery, behind: _paging.Position | None, /) -> TicketPage: ...
 
 
 class QueryStore(RequestStore, Generic[C]):
@@ -209,5 +213,13 @@ class QueryStore(RequestStore, Generic[C]):
         return await self._read(self._lists.page, query, _paging.start(query), among, shown)
 
     @override
+    async def ended(self, since: datetime) -> Sequence[EndedRuns]:
+        return await self._read(self._lists.ended, milliseconds(since))
+
+    @override
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
         return await self._read(self._lists.summaries, tuple(run_ids), counts)
+
+    @override
+    async def tickets(self, query: TicketQuery) -> TicketPage:
+        return await self._read(self._lists.tickets, query, _paging.start_tickets(query))

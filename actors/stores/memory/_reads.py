@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import abc
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
+from operator import itemgetter
 from typing import Literal
 
 from typing_extensions import override
@@ -15,14 +18,17 @@ from ...contract.lifecycle import STATUS, RunStatus, Stage
 from ...contract.messages import Message
 from ...contract.recording import RecordDelta
 from ...contract.rows import RunOutline, RunRecord, ThreadInfo
-from ...contract.run_lists import RunPage, RunQuery
+from ...contract.run_lists import EndedRuns, RunPage, RunQuery, code_of
 from ...contract.state import StateWrite
 from ...contract.thread_lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
+from ...contract.ticket_lists import ListedTicket, TicketPage, TicketQuery
 from ...errors import UnknownRun
 from ...stored_values import StoredValue, check_page
 from ..common import _paging, _thread_pages
-from ..common._run_pages import Line, page_of
+from ..common._run_pages import HOUR, Line, ended_of, page_of
 from ..common._text_search import Shown, TextSearch
+from ..common._ticket_pages import line_of
+from ..common._timestamps import milliseconds
 from ._rows import RunTables
 from ._tables import MemoryTables
 from ._threads import history_of, thread_lines
@@ -142,16 +148,48 @@ class TableReads(RunStore, ValueStore):
         return page_of(query, (_line(position, run, search) for position, run in lines), counts)
 
     @override
+    async def ended(self, since: datetime) -> Sequence[EndedRuns]:
+        least = milliseconds(since)
+        runs = (await self._read()).runs.values()
+        ends = ((ended, run.row) for run in runs if (ended := run.ended) is not None and ended >= least)
+        counts = Counter((ended // HOUR, row.stage.value, code_of(row) is not None) for ended, row in ends)
+        return ended_of((*key, count) for key, count in counts.items())
+
+    @override
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
         ledger = await self._read()
         tables = (ledger.runs.get(name) for name in run_ids)
         lines = tuple(run.summary() for run in tables if run is not None)
         return RunPage(runs=lines, cursor=None, counts=ledger.counts() if counts else None)
 
+    @override
+    async def tickets(self, query: TicketQuery) -> TicketPage:
+        behind = _paging.start_tickets(query)
+        lines = list(islice(_open_tickets(await self._read(), query, behind), query.limit + 1))
+        page = tuple(lines[: query.limit])
+        return TicketPage(tickets=page, cursor=page[-1].cursor if len(lines) > len(page) else None)
+
     async def next_due(self) -> datetime | None:
         """Return when the earliest timer fires. See `Claims.next_due`."""
         ledger = await self._read()
         return min((moment for moment, _ in ledger.timers()), default=None)
+
+
+def _open_tickets(ledger: MemoryTables, query: TicketQuery, behind: _paging.Position | None) -> Iterator[ListedTicket]:
+    """The tickets of a list, in its order, behind a position."""
+    runs = ledger.open.values() if query.run_ids is None else map(ledger.open.get, dict.fromkeys(query.run_ids))
+    found = [
+        ((milliseconds(ticket.requested_at), run.ticket_numbers[ticket.ticket_id]), run.info, ticket)
+        for run in runs
+        if run is not None
+        for ticket in run.open_tickets.values()
+        if query.matches(run.info, ticket)
+    ]
+    newest = query.order == "newest"
+    found.sort(key=itemgetter(0), reverse=newest)
+    for position, info, ticket in found:
+        if behind is None or (position < behind if newest else position > behind):
+            yield line_of(query, info, ticket, position)
 
 
 def _line(position: _paging.Position, run: RunTables, search: TextSearch | None) -> Line:

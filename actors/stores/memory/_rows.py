@@ -18,7 +18,7 @@ from ...contract.recording import RecordDelta
 from ...contract.rows import CallRow, CommandContext, QueuePlace, RunInfo, RunOutline, RunRow
 from ...contract.run_lists import ASKED, RunSummary
 from ...contract.state import StateWrite
-from ...contract.ticket_summary import summary_of
+from ...contract.ticket_lists import summary_of
 from ..common._ranks import rank
 from ..common._state_history import KeyVersion, StateHistory, in_order
 from ..common._timestamps import milliseconds, moment
@@ -104,6 +104,7 @@ class RunTables:
         since: milliseconds; None while the run does not wait.
         open_tickets: the open tickets, in order.
         newest_ticket: call -> ticket id.
+        ticket_numbers: ticket id -> its number among the tickets of all runs, in the order in which they were opened.
         ids, targets: command id, target key -> position in the inbox.
         record: the record's part of each commit.
         tools: The names of the tools of its calls.
@@ -138,6 +139,7 @@ class RunTables:
     calls: dict[str, CallRow] = attrs.field(init=False, factory=dict)
     tickets: dict[str, Ticket] = attrs.field(init=False, factory=dict)
     newest_ticket: dict[str, str] = attrs.field(init=False, factory=dict)
+    ticket_numbers: dict[str, int] = attrs.field(init=False, factory=dict)
     inbox: list[tuple[Command, CommandResult]] = attrs.field(init=False, factory=list)
     ids: dict[str, int] = attrs.field(init=False, factory=dict)
     targets: dict[str, int] = attrs.field(init=False, factory=dict)

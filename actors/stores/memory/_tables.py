@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import count, islice
 
 from ...abc import Pruned
 from ...contract.claims import Claim
@@ -35,6 +35,7 @@ class MemoryTables(WorkTables):
         self.pruned: dict[str, str] = {}
         self.values = ValueTable()
         self._numbers = 0
+        self._tickets = count(1)
 
     def counts(self) -> RunCounts:
         """Return how many runs are not done."""
@@ -129,6 +130,7 @@ class MemoryTables(WorkTables):
             if ticket.ticket_id not in run.tickets and ticket.call_id is not None:
                 run.newest_ticket[ticket.call_id] = ticket.ticket_id
             run.tickets[ticket.ticket_id] = ticket
+            run.ticket_numbers.setdefault(ticket.ticket_id, next(self._tickets))
             run.note_open(ticket)
         if commit.messages:
             run.thread.append(commit.messages)

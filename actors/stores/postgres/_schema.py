@@ -258,7 +258,13 @@ _SIXTH: Final = PgMigration(
     ),
 )
 
-PG_MIGRATIONS: Final[Sequence[PgMigration]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH)
+_SEVENTH: Final = PgMigration(
+    summary="an index for lists of the open tickets of all runs",
+    statements=(),
+    indexes=(PgIndex("tickets_oldest", "tickets(requested_at, number) WHERE status = 'open'"),),
+)
+
+PG_MIGRATIONS: Final[Sequence[PgMigration]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH)
 """In order, never changed once released: the n-th makes version n from version n - 1."""
 
 TABLES: Final = (

@@ -72,7 +72,7 @@ _READERS: Final = 4
 """Concurrent reads; each has a connection."""
 _SEVERAL: Final[frozenset[Callable[..., object]]] = frozenset(
     {
-        *(_pg_reads.thread, _pg_reads.state_at, _pg_reads.record, _pg_lists.page),
+        *(_pg_reads.thread, _pg_reads.state_at, _pg_reads.record, _pg_lists.page, _pg_lists.tickets),
         *(_pg_threads.page, _pg_threads.history),
     }
 )

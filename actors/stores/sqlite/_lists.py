@@ -12,9 +12,11 @@ from msgspec.structs import replace
 from ...contract import codec
 from ...contract.lifecycle import STATUS, RunStatus, Stage
 from ...contract.rows import RunInfo
-from ...contract.run_lists import ASKED, RunCounts, RunPage, RunQuery, RunSummary
+from ...contract.run_lists import ASKED, EndedRuns, RunCounts, RunPage, RunQuery, RunSummary
+from ...contract.ticket_lists import TicketPage, TicketQuery
+from ..common import _ticket_pages
 from ..common._paging import Position
-from ..common._run_pages import Line, ListDialect, page_of, positions, summary_of, whole_page
+from ..common._run_pages import HOUR, Line, ListDialect, ended_of, page_of, positions, summary_of, whole_page
 from ..common._text_search import Shown, TextSearch
 from ._schema import TO_DO, WAITS
 
@@ -26,6 +28,10 @@ _ENDS: Final = (
     "SELECT run_id, (SELECT frame FROM events WHERE run = number AND seq = 1),"
     " CASE WHEN ended_at IS NOT NULL THEN (SELECT frame FROM events WHERE run = number AND seq = last_seq) END"
     " FROM runs WHERE number = ?"
+)
+_ENDED: Final = (
+    f"SELECT ended_at / {HOUR}, stage, code IS NOT NULL, count(*) FROM runs INDEXED BY runs_ended"  # noqa: S608 - constants
+    " WHERE ended_at >= ? GROUP BY 1, 2, 3"
 )
 _OPEN_TICKETS: Final = "FROM tickets INDEXED BY tickets_open WHERE run = ? AND status = 'open'"
 _COUNT_WAITING: Final = f"SELECT count(*) FROM runs INDEXED BY runs_waiting WHERE {WAITS}"  # noqa: S608 - constants
@@ -155,9 +161,32 @@ def counts(connection: sqlite3.Connection) -> RunCounts:
     return RunCounts(created=others.get("created", 0), running=others.get("running", 0), waiting=waiting)
 
 
+def ended(connection: sqlite3.Connection, since: int) -> tuple[EndedRuns, ...]:
+    """Count the runs that have ended since a time, by hour and outcome."""
+    return ended_of(connection.execute(_ENDED, (since,)))
+
+
 def summaries(connection: sqlite3.Connection, run_ids: Iterable[str], counted: bool) -> RunPage:
     """Return the lines of these runs, in this order."""
     sql = "SELECT number FROM runs WHERE run_id = ?"
     rows = (connection.execute(sql, (run_id,)).fetchone() for run_id in run_ids)
     lines = (line_of(connection, number[0])[0] for number in rows if number is not None)
     return whole_page(lines, counts(connection) if counted else None)
+
+
+_TICKETS: Final = _ticket_pages.TicketDialect(
+    mark="?",
+    source="tickets t INDEXED BY tickets_oldest CROSS JOIN runs r ON r.number = t.run",
+    source_of_runs="runs r CROSS JOIN tickets t INDEXED BY tickets_open ON r.number = t.run",
+    number="t.rowid",
+    time=int,
+)
+
+
+def tickets(connection: sqlite3.Connection, query: TicketQuery, behind: Position | None) -> TicketPage:
+    """Return a page of open tickets behind a position."""
+
+    def find(after: Position | None, most: int) -> Sequence[Any]:
+        return connection.execute(*_TICKETS.statement(query, after, most)).fetchall()
+
+    return _ticket_pages.page_of(query, _ticket_pages.rows_of(query, behind, find))

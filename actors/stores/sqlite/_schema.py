@@ -271,11 +271,18 @@ _FOURTEENTH: Final = Migration(
         "ALTER TABLE runs ADD COLUMN code TEXT",
         "UPDATE runs SET code = greenroom_code(row) WHERE ended_at IS NOT NULL",
         "CREATE INDEX runs_code ON runs(code, number) WHERE code IS NOT NULL",
+        "DROP INDEX runs_ended",
+        "CREATE INDEX runs_ended ON runs(ended_at, stage, code) WHERE ended_at IS NOT NULL",
         "CREATE INDEX runs_stopped ON runs(number) WHERE stage = 'completed' AND code IS NOT NULL",
         "ALTER TABLE calls ADD COLUMN tool TEXT NOT NULL DEFAULT ''",
         "UPDATE calls SET tool = greenroom_tool(body)",
         "CREATE INDEX calls_tool ON calls(tool, run)",
     ),
+)
+
+_FIFTEENTH: Final = Migration(
+    summary="lists of the open tickets of all runs",
+    statements=("CREATE INDEX tickets_oldest ON tickets(requested_at) WHERE status = 'open'",),
 )
 
 MIGRATIONS: Final[Sequence[Migration]] = (
@@ -293,6 +300,7 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     _TWELFTH,
     _THIRTEENTH,
     _FOURTEENTH,
+    _FIFTEENTH,
 )
 """In order, never changed once released: the n-th makes version n from version n - 1."""
 

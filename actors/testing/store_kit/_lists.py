@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from ...abc import Store
 from ...contract.lifecycle import TERMINATION_STAGE, RunStatus, Stage, Termination, TerminationKind
-from ...contract.run_lists import RunCounts, RunProgress, RunQuery
+from ...contract.run_lists import EndedRuns, RunCounts, RunProgress, RunQuery
+from ...contract.ticket_lists import TicketQuery
 from ...errors import UsageError
 from ._tools import (
     NOW,
@@ -46,10 +47,12 @@ def _event(payload: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode({"payload": payload})
 
 
-async def _end(author: Author, kind: TerminationKind, code: str | None = None, **payload: Any) -> None:
+async def _end(
+    author: Author, kind: TerminationKind, code: str | None = None, *, at: datetime = NOW, **payload: Any
+) -> None:
     """Write the terminal commit, whose event has the payload."""
     stage, termination = TERMINATION_STAGE[kind], Termination(kind=kind, code=code)
-    commit = author.make(row=replace(author.row, stage=stage, termination=termination))
+    commit = author.make(row=replace(author.row, stage=stage, termination=termination), at=at)
     sent = SubmittedCommit()
     author.store.submit(author.claim, commit, [_event(payload)], sent.deliver)
     expect((await sent.receipt()).kind, "committed", "the run ends")
@@ -180,6 +183,35 @@ async def lists_are_filtered_by_outcome_code_and_tool(store: Store, _: ReportLog
         expect(lines, [f"{me}.{name}" for name in expected.split()], f"by {values}")
 
 
+@scenario
+async def ended_runs_are_counted_by_hour_and_outcome(store: Store, _: ReportLog, me: str) -> None:
+    """From a time on; a run that is not done is in no hour."""
+    first = datetime(2040, 1, 1, 12, tzinfo=UTC)
+    ends = (
+        (-1, TerminationKind.NATURAL_END),
+        (0, TerminationKind.NATURAL_END),
+        (3599, TerminationKind.NATURAL_END),
+        (3599, TerminationKind.ERROR),
+        (3600, TerminationKind.STOPPED),
+        (3600, TerminationKind.CANCELLED),
+    )
+    for number, (second, kind) in enumerate(ends):
+        author = await _author(store, f"{me}.{number}", me)
+        code = "max_rounds" if kind is TerminationKind.STOPPED else None
+        await _end(author, kind, code, at=first + timedelta(seconds=second))
+    await _author(store, f"{me}.open", me)
+    expect(
+        await store.ended(first),
+        (
+            EndedRuns(hour=first, outcome="completed", count=2),
+            EndedRuns(hour=first, outcome="failed", count=1),
+            EndedRuns(hour=first + timedelta(hours=1), outcome="cancelled", count=1),
+            EndedRuns(hour=first + timedelta(hours=1), outcome="stopped", count=1),
+        ),
+        "by hour and outcome",
+    )
+
+
 async def _ask(author: Author, number: int, minute: int) -> None:
     """The run asks something, and waits."""
     at = NOW + timedelta(minutes=minute)
@@ -266,6 +298,48 @@ async def the_longest_waiting_come_first_if_asked_for(store: Store, _: ReportLog
     expect(lines, [f"{me}.{i}" for i in (4, 1, 3)], "one that waits again waits since then")
     newest = await _named(store, RunQuery(agent=me, status=RunStatus.WAITING, limit=2))
     expect(newest, [f"{me}.{i}" for i in (4, 3, 1)], "and newest first if nothing else is asked for")
+
+
+async def _open_tickets(store: Store, query: TicketQuery) -> list[str]:
+    """The ids of a whole list of tickets, in its order, read page by page."""
+    names: list[str] = []
+    while True:
+        page = await store.tickets(query)
+        expect([query.matches(line.info, line.ticket) for line in page.tickets], [True] * len(page.tickets), "matches")
+        names += [line.ticket.ticket_id for line in page.tickets]
+        if page.cursor is None:
+            return names
+        expect(page.tickets[-1].cursor, page.cursor, "a page ends behind its last ticket")
+        query = attrs.evolve(query, cursor=page.cursor)
+
+
+@scenario
+async def open_tickets_of_all_runs_are_listed(store: Store, _: ReportLog, me: str) -> None:
+    """The oldest first, or the newest, page by page; of a run that works, too, and none of a run that is done."""
+    authors = [await _author(store, f"{me}.{i}", me) for i in range(4)]
+    for i, number, minute in ((2, 1, 1), (0, 1, 3), (0, 2, 2), (1, 1, 4), (3, 1, 5), (2, 2, 6)):
+        await _ask(authors[i], number, minute)
+    await _answer(authors[2], 1, 7)
+    await _answer(authors[3], 1, 8, Stage.COMPLETED)
+    await _answer(authors[1], 9, 9)  # the run works again, and its question is open
+    query = TicketQuery(agent=me, limit=1)
+    expected = [f"{me}.{name}" for name in ("0.t2", "0.t1", "1.t1", "2.t2")]
+    expect(await _open_tickets(store, query), expected, "the oldest first")
+    newest = await _open_tickets(store, attrs.evolve(query, order="newest"))
+    expect(newest, expected[::-1], "the newest first")
+    expect(await _open_tickets(store, attrs.evolve(query, tool="pay")), expected, "of a tool")
+    expect(await _open_tickets(store, attrs.evolve(query, tool="no")), [], "whole names only")
+    some = TicketQuery(run_ids=(f"{me}.0", f"{me}.unknown", f"{me}.3"), limit=1)
+    expect(await _open_tickets(store, some), expected[:2], "of some runs")
+    expect(await _open_tickets(store, TicketQuery(run_ids=())), [], "of no run")
+    (line,) = (await store.tickets(TicketQuery(run_ids=(f"{me}.1",)))).tickets
+    expect((line.info.run_id, line.ticket.arguments), (f"{me}.1", {"sum": 12}), "a line has the whole ticket")
+    cursor = (await store.tickets(query)).cursor
+    other = attrs.evolve(query, tool="pay", cursor=cursor)
+    await refused(UsageError, store.tickets(other), "a cursor of another query")
+    wrong: tuple[dict[str, Any], ...] = ({"limit": 0}, {"order": "best"}, {"agent": "a\0"}, {"cursor": "?"})
+    for values in wrong:
+        await refused(UsageError, store.tickets(TicketQuery(**values)), f"a query with {values}")
 
 
 @scenario

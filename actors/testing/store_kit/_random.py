@@ -17,11 +17,12 @@ from msgspec.structs import replace
 from ...abc import Store
 from ...contract.claims import Claim
 from ...contract.commits import NewRun, Receipt
-from ...contract.decisions import Command
+from ...contract.decisions import Command, Ticket
 from ...contract.lifecycle import RunStatus, Stage
 from ...contract.rows import RunRow
 from ...contract.run_lists import RunQuery, RunSummary
 from ...contract.state import Scope, StateWrite
+from ...contract.ticket_lists import TicketQuery
 from ...errors import GreenroomError
 from ...processes import Ability
 from ...stores.memory.store import MemoryStore
@@ -284,6 +285,9 @@ class _Pair:
         ):
             lines, wanted_lines = [await _listed(store, query) for store in self.stores]
             expect(lines, wanted_lines, f"the pages of {query}")
+        of_mine = TicketQuery(agent=self.me, limit=_PAGE)
+        asked, wanted_asked = [await _open_tickets(store, of_mine) for store in self.stores]
+        expect(asked, wanted_asked, "the pages of open tickets")
         for index in range(len(self.handles)):
             self.at = index
             page, model = [await store.summaries(list(self.runs)) for store in self.stores]
@@ -344,6 +348,16 @@ async def _listed(store: Store, query: RunQuery) -> Sequence[RunSummary]:
         page = await store.runs(attrs.evolve(query, cursor=page.cursor))
         actual += page.runs
     return [_owned(line) for line in actual]
+
+
+async def _open_tickets(store: Store, query: TicketQuery) -> Sequence[Ticket]:
+    """All pages of a list of open tickets."""
+    page = await store.tickets(query)
+    tickets = [line.ticket for line in page.tickets]
+    while page.cursor is not None:
+        page = await store.tickets(attrs.evolve(query, cursor=page.cursor))
+        tickets += [line.ticket for line in page.tickets]
+    return tickets
 
 
 def _owned(line: RunSummary) -> RunSummary:

@@ -32,7 +32,7 @@ from greenroom.transport.gateway.http import Route, json_response
 from greenroom.transport.gateway.openapi import openapi
 from greenroom.transport.protocol import down, up
 from greenroom.transport.protocol.codes import CLOSE_CODES, ERRORS, PATH, SUBPROTOCOL, Refused
-from greenroom.transport.protocol.lines import RunLine, TerminationLine, TicketLine
+from greenroom.transport.protocol.lines import ListedTicketLine, RunLine, TerminationLine, TicketLine
 from greenroom.transport.protocol.schemas import (
     close_code_table,
     command_schemas,
@@ -65,6 +65,7 @@ EXAMPLES = {
         "order": "waiting_longest",
         "limit": 7,
     },
+    "watchTickets": {"id": "i", "agent": "a", "tool": "t", "order": "newest", "limit": 7},
     "unwatch": {"id": "i"},
     "start": {
         "id": "i",
@@ -300,7 +301,7 @@ def test_every_code_is_in_the_documents_and_in_the_tables():
 def test_the_page_has_every_frame_with_its_fields(root):
     """docs/gateway.md is written by hand; a field in brackets may be left out. (Hello without a token is read, too.)"""
     page = (root / "docs" / "gateway.md").read_text()
-    reported = dict(re.findall(r"^\| `([a-z.]+)` \| ([^|]*) \|", page, re.MULTILINE))
+    reported = dict(re.findall(r"^\| `([a-zA-Z.]+)` \| ([^|]*) \|", page, re.MULTILINE))
     for kind, schema in FRAMES["$defs"].items():
         if kind in ("up", "down"):
             continue
@@ -493,6 +494,8 @@ def of_type(kind):
         return LINES
     if typing.get_args(kind) == (RunLine, ...):
         return st.lists(LINES, max_size=2).map(tuple)
+    if typing.get_args(kind) == (ListedTicketLine, ...):
+        return st.lists(of_frame(ListedTicketLine), max_size=2).map(tuple)
     match typing.get_origin(kind), typing.get_args(kind):
         case (collections.abc.Mapping, (_, inner)):
             return ANYTHING if inner is typing.Any else st.dictionaries(st.text(max_size=5), of_type(inner), max_size=3)
