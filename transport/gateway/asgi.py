@@ -8,6 +8,7 @@ here: the time for a head, idle connections, control frames and fragments, and p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Final, Literal
 from urllib.parse import quote, unquote_to_bytes
@@ -137,6 +138,18 @@ class AsgiStream:
         self._on_stop = callback
         if self.stopping:
             callback()
+
+    @contextmanager
+    def lost_by(self, outbox: Outbox) -> Iterator[None]:
+        """Cancel the block if the server takes nothing more: its `send` has failed."""
+        with trio.CancelScope() as scope:
+
+            def lose() -> None:
+                self.torn = True
+                scope.cancel()
+
+            outbox.on_lost(lose)
+            yield
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -333,12 +346,13 @@ async def serve_connection(stream: AsgiStream, doorways: Doorways, scope: Mappin
     """Serve a request or a WebSocket of an ASGI server. Raises nothing but Cancelled."""
     gateway, outbox = stream.gateway, stream.outbox
     try:
-        if gateway.closing or gateway.full:
-            gateway.metrics.refused("connections")
-            await _refuse(stream, scope, turned_away(gateway))
-        else:
-            with gateway.connection(stream):
-                await _serve(stream, doorways, scope)
+        with stream.lost_by(outbox):
+            if gateway.closing or gateway.full:
+                gateway.metrics.refused("connections")
+                await _refuse(stream, scope, turned_away(gateway))
+            else:
+                with gateway.connection(stream):
+                    await _serve(stream, doorways, scope)
     except HUNG_UP:
         pass
     except BaseException as error:  # noqa: BLE001, ASYNC103 - a supervision boundary: one connection must not end the gateway
