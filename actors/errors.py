@@ -140,6 +140,18 @@ class UnknownArtifact(UsageError):
     """A run has no artifact with this id, or the store has no bytes of it."""
 
 
+class UnknownThread(UsageError):
+    """No thread has this id, or the caller may not read it."""
+
+    def __init__(self, thread_id: str) -> None:
+        super().__init__(f"no thread has the id {thread_id!r:.200}; list the known ones with threads()")
+        self.thread_id = thread_id
+
+
+class UnknownPart(UsageError):
+    """A message or a run has no such image or file, or the store has no bytes of it."""
+
+
 class InvalidAttachment(UsageError):
     """An image or a file is invalid: its bytes, media type, name or address, or it is too large."""
 

@@ -36,7 +36,7 @@ PAYLOAD_BYTES: Final = 524_288
 """Most bytes of a payload: twice the largest tool result that an event shows whole, escapes included."""
 FRAME_BYTES: Final = PAYLOAD_BYTES + 16_384
 """Most bytes of an event with its envelope; ids and names of usual length use a small part of the addition."""
-_BUDGETS: Final = (131_072, 32_768, 8_192, 2_048)
+BUDGETS: Final = (131_072, 32_768, 8_192, 2_048)
 """Bytes that one field of a payload may keep, tried in turn until the payload fits."""
 _EDGE: Final = 16
 """A cut text keeps this part of its budget, in characters, at each end: a character takes up to six bytes of JSON."""
@@ -142,9 +142,9 @@ def _excerpted(payload: bytes) -> Steps[bytes]:
     The payload is already redacted: a cut before redaction could leave the beginning of a secret that no pattern finds.
     """
     whole, cut = _decode(payload), list[str]()
-    for budget in _BUDGETS:
+    for budget in BUDGETS:
         yield
-        fields = {name: _shortened(value, budget) for name, value in whole.items()}
+        fields = {name: shortened(value, budget) for name, value in whole.items()}
         cut = [name for name, value in fields.items() if value is not whole[name]]
         payload = _encode(fields)
         if len(payload) <= PAYLOAD_BYTES:
@@ -152,7 +152,7 @@ def _excerpted(payload: bytes) -> Steps[bytes]:
     return b'%b,"excerpted":%b' % (payload, _encode(cut))
 
 
-def _shortened(value: object, budget: int) -> Any:
+def shortened(value: object, budget: int) -> Any:
     """Return a field's value within a budget of bytes; the same object if it fits.
 
     Long texts inside lose their middle; if many short texts make the size, one text replaces the whole value.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import Any, Final, Literal
 
 import attrs
@@ -23,7 +24,7 @@ from ..contract.decisions import Ticket
 from ..contract.lifecycle import DONE, RunStatus, Stage
 from ..contract.messages import Message
 from ..contract.rows import RunInfo, RunOutline, RunRecord
-from ..contract.run_lists import RunPage, RunQuery
+from ..contract.run_lists import EndedRuns, RunPage, RunQuery
 from ..contract.secrets.redaction import Redactor
 from ..contract.state import LAST_AGENT, KeyId
 from ..contract.ticket_lists import TicketPage, TicketQuery
@@ -54,6 +55,7 @@ from .artifacts import read_artifact
 from .listing import shown_page, shown_ticket_page_steps
 from .run_registry import RunRegistry
 from .thread_access import MayJoin, open_to
+from .thread_reading import ThreadReading
 from .wait_reasons import may_be_held, waiting_for
 
 MOST_UNREADABLE: Final = 1_000
@@ -90,11 +92,14 @@ class RunReader:
     _registry: RunRegistry
     _agents: Agents
     _reports: StoreReports
+    threads: ThreadReading = attrs.field(init=False)
+    """Reads of threads: lists, messages, parts."""
     _source: EventSource = attrs.field(init=False)
     _unreadable: set[str] = attrs.field(init=False, factory=set)
 
     def __attrs_post_init__(self) -> None:
         self._source = EventSource(self._services.store, self._services.signals, self.degraded)
+        self.threads = ThreadReading(self._services)
 
     def __repr__(self) -> str:
         return f"<RunReader of {self._services.store!r}>"
@@ -185,6 +190,11 @@ class RunReader:
         with self._services.signals.looking():
             page = await self._services.store.runs(query, among=among, shown=self.redactor.text)
         return self._shown(page)
+
+    async def ended(self, since: datetime) -> Sequence[EndedRuns]:
+        """Count the runs that have ended since a time with a zone, by hour and outcome; empty hours are left out."""
+        with self._services.signals.looking():
+            return await self._services.store.ended(since)
 
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
         """Return the list lines of these runs, as `page` does; unknown ids are left out.

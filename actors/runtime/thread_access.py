@@ -17,12 +17,17 @@ was made.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
+
+import trio
 
 from ..abc import Store
 from ..contract.messages import Message
 from ..contract.rows import RunInfo, ThreadInfo
 
 MayJoin = Callable[[RunInfo], bool]
+MEMBERS: Final = 256
+"""Runs that are asked about before other tasks run again."""
 
 
 async def open_to(
@@ -48,7 +53,11 @@ async def open_to(
         return thread.owner == by
     names = [member.run_id for member in thread.members]
     members = thread.members[: names.index(up_to) + 1] if up_to in names else thread.members
-    if not thread.owner or not all(map(may_join, members)):
+    for at in range(0, len(members) if thread.owner else 0, MEMBERS):
+        await trio.lowlevel.checkpoint()
+        if not all(map(may_join, members[at : at + MEMBERS])):
+            return False
+    if not thread.owner:
         return False
     is_fork = any(member.forked_from for member in members)
     if copied is None and not is_fork:

@@ -77,6 +77,12 @@ from greenroom.actors.contract.run_lists import RunQuery as RunQuery
 from greenroom.actors.contract.run_lists import RunSummary as RunSummary
 from greenroom.actors.contract.spec import ExecutionMode as ExecutionMode
 from greenroom.actors.contract.tasks import TaskView as TaskView
+from greenroom.actors.contract.thread_lists import HistoryQuery as HistoryQuery
+from greenroom.actors.contract.thread_lists import ThreadPage as ThreadPage
+from greenroom.actors.contract.thread_lists import ThreadQuery as ThreadQuery
+from greenroom.actors.contract.thread_lists import ThreadSummary as ThreadSummary
+from greenroom.actors.contract.thread_messages import ThreadMessage as ThreadMessage
+from greenroom.actors.contract.thread_messages import ThreadMessages as ThreadMessages
 from greenroom.actors.environment import env as env
 from greenroom.actors.errors import AgentDefinitionError as AgentDefinitionError
 from greenroom.actors.errors import GreenroomError as GreenroomError
@@ -103,7 +109,9 @@ from greenroom.actors.errors import ToolDefinitionError as ToolDefinitionError
 from greenroom.actors.errors import ToolError as ToolError
 from greenroom.actors.errors import UnknownAgent as UnknownAgent
 from greenroom.actors.errors import UnknownArtifact as UnknownArtifact
+from greenroom.actors.errors import UnknownPart as UnknownPart
 from greenroom.actors.errors import UnknownRun as UnknownRun
+from greenroom.actors.errors import UnknownThread as UnknownThread
 from greenroom.actors.errors import UsageError as UsageError
 from greenroom.actors.errors import WorkspaceRefused as WorkspaceRefused
 from greenroom.actors.agents.handoff import Handoff as Handoff
@@ -207,6 +215,7 @@ __all__ = [
     "GateContext",
     "GreenroomError",
     "Handoff",
+    "HistoryQuery",
     "IdleTimeout",
     "Image",
     "InvalidAttachment",
@@ -283,6 +292,11 @@ __all__ = [
     "TextDelta",
     "ThreadBusy",
     "ThreadForbidden",
+    "ThreadMessage",
+    "ThreadMessages",
+    "ThreadPage",
+    "ThreadQuery",
+    "ThreadSummary",
     "Ticket",
     "Tool",
     "ToolContext",
@@ -293,7 +307,9 @@ __all__ = [
     "Trip",
     "UnknownAgent",
     "UnknownArtifact",
+    "UnknownPart",
     "UnknownRun",
+    "UnknownThread",
     "Unreplayable",
     "Usage",
     "UsageError",

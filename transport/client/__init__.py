@@ -11,6 +11,7 @@ docs/client.md is the guide.
 from greenroom.actors.processes import QueueInfo
 
 from ..protocol.lines import RunLine as ListedRun
+from ..protocol.lines import ThreadLine as ListedThread
 from .client import Client, connect
 from .connection import ConnectionState
 from .errors import (
@@ -27,6 +28,7 @@ from .errors import (
 from .event_iterator import EventIterator
 from .run_lists import ListChange, ListedRunChanged, ListedRuns, RunListIterator
 from .started_run import StartedRun
+from .thread_requests import ListedThreads
 from .timing import ConnectionTiming
 
 __all__ = [
@@ -41,6 +43,8 @@ __all__ = [
     "ListedRun",
     "ListedRunChanged",
     "ListedRuns",
+    "ListedThread",
+    "ListedThreads",
     "LogReset",
     "NotAGateway",
     "NotAllowed",

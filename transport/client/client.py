@@ -32,17 +32,18 @@ from ..protocol.up import Cancel, Decide, Fork, Pause, RunCommand, Send, Start, 
 from . import frames, http_requests, remembered_rules
 from .arguments import checked, command_id_of, filter_fields, moment_text, optional, sent_always, sent_attachment
 from .connection import Connection, ConnectionState
-from .endpoint import read_endpoint
+from .endpoint import Endpoint, read_endpoint
 from .errors import refusal
 from .event_iterator import EventIterator, OnReset
 from .run_lists import PREFIX, ListedRuns, RunListIterator
 from .started_run import StartedRun, started_of
+from .thread_requests import ThreadRequests
 from .timing import ConnectionTiming
 
 _DECIDE: Final = ("result", "edited_arguments", "reason", "fingerprint", "decision_id")
 
 
-class Client:
+class Client(ThreadRequests):
     """A gateway, returned by `connect`. Any number of tasks may use one client concurrently.
 
     A request made while there is no connection waits for the next connection. Requests have no timeout; use a cancel
@@ -423,12 +424,9 @@ class Client:
             NotReachable: The gateway does not answer now.
             ConnectError: The connection was given up.
         """
-        link = self._link
-        link.check()
         run_id, artifact_id = checked(run_id, "run_id"), checked(artifact_id, "artifact_id")
-        return await http_requests.fetch_artifact(
-            link.address, run_id, artifact_id, token=link.token, context=link.context
-        )
+        path = f"{http_requests.run_path(run_id)}/artifacts/{quote(artifact_id, safe='')}"
+        return await self._bytes(path, run_id=run_id)
 
     async def runs(self, **filters: Unpack[RunFilters]) -> ListedRuns:
         """Return a page of the runs that this principal may see, over HTTP.
@@ -539,15 +537,23 @@ class Client:
         answer = await self._get(f"{http_requests.run_path(run_id)}/revive", run_id=run_id, body={})
         return answer.get("revived") is True
 
+    @property
+    def _address(self) -> Endpoint:
+        return self._link.address
+
     async def _get(
-        self, path: str, query: JSONObject | None = None, *, run_id: str = "", body: JSONObject | None = None
+        self, path: str, query: JSONObject | None = None, *, body: JSONObject | None = None, **ids: str
     ) -> dict[str, Any]:
-        """GET, or POST a body."""
         link = self._link
         link.check()
         return await http_requests.fetch(
-            link.address, path, query, token=link.token, context=link.context, run_id=run_id, body=body
+            link.address, path, query, token=link.token, context=link.context, ids=ids, body=body
         )
+
+    async def _bytes(self, path: str, **ids: str) -> bytes:
+        link = self._link
+        link.check()
+        return await http_requests.fetch_bytes(link.address, path, token=link.token, context=link.context, ids=ids)
 
 
 @checks_options

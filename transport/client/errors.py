@@ -30,7 +30,9 @@ from greenroom.actors.errors import (
     ThreadBusy,
     UnknownAgent,
     UnknownArtifact,
+    UnknownPart,
     UnknownRun,
+    UnknownThread,
     UsageError,
 )
 
@@ -112,6 +114,7 @@ class LogReset(GreenroomError):
 _PLAIN: Final[Mapping[str, type[GreenroomError]]] = {
     "unknown_agent": UnknownAgent,
     "unknown_artifact": UnknownArtifact,
+    "unknown_part": UnknownPart,
     "run_exists": RunExists,
     "run_pruned": RunPruned,
     "thread_busy": ThreadBusy,
@@ -123,11 +126,13 @@ _PLAIN: Final[Mapping[str, type[GreenroomError]]] = {
 
 
 def refusal(
-    code: str, message: str, *, run_id: str = "", retry: bool = False, current: object = None
+    code: str, message: str, *, run_id: str = "", thread_id: str = "", retry: bool = False, current: object = None
 ) -> GreenroomError:
     """Return the error for a refused request."""
     if code == "unknown_run":
         return UnknownRun(run_id)
+    if code == "unknown_thread":
+        return UnknownThread(thread_id)
     if code in _PLAIN:
         return _PLAIN[code](message)
     kind = NotAllowed if code == "not_allowed" else RequestRefused

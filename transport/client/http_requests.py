@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -43,10 +44,10 @@ async def fetch(
     *,
     token: str | None,
     context: ssl.SSLContext | None = None,
-    run_id: str = "",
+    ids: Mapping[str, str] | None = None,
     body: JSONObject | None = None,
 ) -> dict[str, Any]:
-    """GET a JSON object; with a body, POST that.
+    """GET a JSON object; with a body, POST that. `ids`: the run_id or thread_id that a refusal is about.
 
     Raises:
         NotReachable: The gateway does not answer now.
@@ -54,23 +55,27 @@ async def fetch(
         UnknownRun, RequestRefused...: The gateway refused the request.
     """
     status, answer = await _asked(address, path, query, token=token, context=context, body=body)
-    return _json(address, status, answer, run_id)
+    return _json(address, status, answer, ids)
 
 
-async def fetch_artifact(
-    address: Endpoint, run_id: str, artifact_id: str, *, token: str | None, context: ssl.SSLContext | None = None
+async def fetch_bytes(
+    address: Endpoint,
+    path: str,
+    *,
+    token: str | None,
+    context: ssl.SSLContext | None = None,
+    ids: Mapping[str, str] | None = None,
 ) -> bytes:
-    """GET the bytes of an artifact.
+    """GET the bytes of an artifact or a part.
 
     Raises:
         NotReachable: The gateway does not answer now.
         NotAGateway: The answer is not a gateway's.
-        UnknownArtifact, UnknownRun, RequestRefused...: The gateway refused the request.
+        UnknownArtifact, UnknownPart, UnknownRun, RequestRefused...: The gateway refused the request.
     """
-    path = f"{run_path(run_id)}/artifacts/{quote(artifact_id, safe='')}"
     status, answer = await _asked(address, path, token=token, context=context)
     if status >= 300:
-        _json(address, status, answer, run_id)
+        _json(address, status, answer, ids)
     return answer
 
 
@@ -122,7 +127,7 @@ async def _exchange(stream: trio.abc.Stream, request: h11.Request, data: bytes) 
                 raise h11.RemoteProtocolError("the connection was closed before the answer was whole")
 
 
-def _json(address: Endpoint, status: int, body: bytes, run_id: str) -> dict[str, Any]:
+def _json(address: Endpoint, status: int, body: bytes, ids: Mapping[str, str] | None) -> dict[str, Any]:
     """Return the JSON object of an answer, or raise what a refusal says."""
     try:
         data = msgspec.json.decode(body)
@@ -134,7 +139,7 @@ def _json(address: Endpoint, status: int, body: bytes, run_id: str) -> dict[str,
         raise rejected(address, status, body).error from None
     if code in ("unauthenticated", "forbidden_origin", "not_found"):
         raise rejected(address, status, body).error
-    raise refusal(code, message, run_id=run_id, retry=bool(error.get("retry")), current=error.get("current"))
+    raise refusal(code, message, **ids or {}, retry=bool(error.get("retry")), current=error.get("current"))
 
 
 def run_path(run_id: str) -> str:

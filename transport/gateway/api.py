@@ -58,7 +58,7 @@ LONGEST_QUEUE: Final = 128
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
+def refusals() -> Iterator[None]:
     """Raise the errors of a runtime as `Refused`."""
     try:
         yield
@@ -68,6 +68,10 @@ def _refusals() -> Iterator[None]:
         raise Refused("unknown_agent", str(error)) from error
     except gr.UnknownArtifact as error:
         raise Refused("unknown_artifact", str(error)) from error
+    except gr.UnknownThread as error:
+        raise Refused("unknown_thread", str(error)) from error
+    except gr.UnknownPart as error:
+        raise Refused("unknown_part", str(error)) from error
     except (gr.UsageError, gr.AgentDefinitionError) as error:
         raise Refused("unprocessable", str(error)) from error
     except (gr.StoreUnavailable, gr.StoreDown) as error:
@@ -145,7 +149,7 @@ class Api:
         """
         who.need("follow")
         await self._visible(who, run_id)
-        with _refusals():
+        with refusals():
             return await self.runtime.reader.artifact(run_id, artifact_id)
 
     async def evidence(self, who: Principal, run_id: str) -> RunEvidence:
@@ -156,7 +160,7 @@ class Api:
         """
         who.need("follow")
         await self._visible(who, run_id)
-        with _refusals():
+        with refusals():
             return await self._seen_by(who, await self.runtime.evidence(run_id))
 
     async def _seen_by(self, who: Principal, account: RunEvidence) -> RunEvidence:
@@ -230,7 +234,7 @@ class Api:
             raise Refused("not_allowed", "queue and priority move the runs of others: they need the scope 'admin'")
         run_id = run_of(who, order.id) if order.run is None else order.run
         known = await self._exists(run_id)
-        with _refusals():
+        with refusals():
             try:
                 for name in ("run", "thread", "session"):  # before the runtime does, whose messages have other names
                     check_id(name, getattr(order, name))
@@ -272,7 +276,7 @@ class Api:
         await self._visible(who, order.run)
         run_id = run_of(who, order.id) if order.new_run is None else order.new_run
         known = await self._exists(run_id)
-        with _refusals():
+        with refusals():
             try:
                 check_id("newRun", order.new_run)
                 run = await self.runtime.fork(
@@ -337,7 +341,7 @@ class Api:
         Raises:
             Refused: store_unavailable.
         """
-        with _refusals():
+        with refusals():
             return await self.runtime.store.queues()
 
     async def set_queue(self, who: Principal, name: str, order: LimitQueue) -> QueueInfo:
@@ -350,7 +354,7 @@ class Api:
         if not name.isprintable() or " " in name or not 0 < len(name) <= LONGEST_QUEUE:
             text = f"{name!r:.150} names no queue: a name has 1 to {LONGEST_QUEUE} characters, and no spaces"
             raise Refused("unprocessable", text)
-        with _refusals():
+        with refusals():
             await self.runtime.store.set_queue(name, max_running=order.max_running, paused=order.paused)
             return next(queue for queue in await self.runtime.store.queues() if queue.name == name)
 
@@ -362,7 +366,7 @@ class Api:
         """
         who.need("follow")
         await self._visible(who, run_id)
-        with _refusals():
+        with refusals():
             return await self._visible_rules(who, await self.runtime.rules(run_id))
 
     async def rules_page(self, who: Principal, after: str, limit: int) -> tuple[Sequence[RememberedRule], str | None]:
@@ -374,7 +378,7 @@ class Api:
             Refused: not_allowed, unprocessable (the store keeps no values), store_unavailable.
         """
         who.need("follow")
-        with _refusals():
+        with refusals():
             page = await stored_rules(self.runtime.store).page(after, limit)
             return await self._visible_rules(who, page), page[-1].rule_id if len(page) == limit else None
 
@@ -385,7 +389,7 @@ class Api:
             Refused: not_allowed, unknown_rule, unprocessable (the store keeps no values), store_unavailable.
         """
         who.need("decide")
-        with _refusals():
+        with refusals():
             rule = await stored_rules(self.runtime.store).find(rule_id)
             if rule is not None and await self._visible_rules(who, [rule]):
                 rule = await self.runtime.as_principal(who.name).revoke_rule(rule_id)
@@ -407,7 +411,7 @@ class Api:
             Refused: not_allowed, unprocessable, store_unavailable.
         """
         who.need("admin")
-        with _refusals():
+        with refusals():
             before = moment_of(_moment("before", order.before), "before")
             return await self.runtime.store.prune(before)
 
@@ -419,7 +423,7 @@ class Api:
         """
         who.need("start")
         await self._visible(who, run_id)
-        with _refusals():
+        with refusals():
             dead = any(line.dead for line in (await self.runtime.reader.summaries([run_id])).runs)
             if dead:
                 await self.runtime.resume(run_id)

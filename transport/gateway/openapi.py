@@ -29,11 +29,15 @@ PARAMS: Final[Mapping[str, Schema]] = {
     "rule": {"type": "string", "description": "A remembered rule's id."},
     "task": {"type": "string", "description": "An A2A task's id: a run's."},
     "config": {"type": "string", "description": "A push notification's id; there are none."},
+    "thread": {"type": "string", "description": "A thread's id; a slash in it is written %2F."},
+    "position": {"type": "integer", "minimum": 1, "description": "A message's position in its thread."},
+    "place": {"type": "integer", "minimum": 0, "description": "The place of an image or a file in its message."},
     "artifact": {"type": "string", "description": "An artifact's id, as in the event that tells of it."},
 }
 """Schemas of the parameters in routes' templates."""
 QUERY: Final[Mapping[str, Schema]] = {
-    "after": {"type": "integer", "minimum": 0, "maximum": 2**53},
+    "after": {"type": "integer", "minimum": 0, "maximum": 2**53 - 1},
+    "before": {"type": "integer", "minimum": 1, "maximum": 2**53 - 1},
     "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
     "status": {"enum": list(LISTED)},
     "outcome": {"enum": list(LISTED_OUTCOMES)},

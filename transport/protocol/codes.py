@@ -44,7 +44,7 @@ UNAUTHENTICATED: Final = CloseCode(4401, "unauthenticated", "No token, or an unk
 FORBIDDEN: Final = CloseCode(
     4403,
     "forbidden",
-    "The principal may not use this gateway at all. Ours refuses the upgrade with HTTP 403 instead.",
+    "The principal may not use this gateway.",
     retry=False,
 )
 WRONG_PROTOCOL: Final = CloseCode(4406, "wrong_protocol", "The client does not speak greenroom.v1.", retry=False)
@@ -106,6 +106,8 @@ _ERRORS = (
     ErrorCode("unknown_run", 404, "No run has this id, or the principal may not see it."),
     ErrorCode("unknown_agent", 404, "No agent has this key."),
     ErrorCode("unknown_target", 404, "The run has no ticket and no call of this id."),
+    ErrorCode("unknown_thread", 404, "No thread has this id, or the principal may not see each of its runs."),
+    ErrorCode("unknown_part", 404, "No image or file is at this place of the message or the run, or no bytes of it."),
     ErrorCode("unknown_artifact", 404, "The run has no artifact of this id, or no bytes of it."),
     ErrorCode("unknown_rule", 404, "No remembered rule has this id, or the principal may not see it."),
     ErrorCode("not_found", 404, "Nothing is at this path."),
@@ -140,6 +142,7 @@ _ERRORS = (
     ErrorCode(
         "store_unavailable", 503, "The store does not answer; send the command again with the same id.", retry=True
     ),
+    ErrorCode("sign_in_unavailable", 503, "Nobody could say in time who sent the request; send it again.", retry=True),
     ErrorCode("closing", 503, "The server stops; try again after its restart.", retry=True),
 )
 

@@ -12,8 +12,9 @@ import msgspec
 
 from greenroom.actors.contract.casing import camel
 from greenroom.actors.contract.plain import JSONObject
+from greenroom.actors.contract.thread_messages import ThreadMessages
 
-from .lines import Counts, ListedTicketLine, RunLine
+from .lines import Counts, ListedTicketLine, RunLine, ThreadLine
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", rename=camel):
@@ -147,6 +148,21 @@ class Unwatched(Frame, frozen=True, kw_only=True, tag="gw.unwatched"):
     watch: str
 
 
+class Threads(Frame, frozen=True, kw_only=True, tag="gw.threads"):
+    """A page of threads. `cursor` requests the next page; null on the last one."""
+
+    id: str
+    threads: tuple[ThreadLine, ...]
+    cursor: str | None
+
+
+class Messages(Frame, frozen=True, kw_only=True, tag="gw.messages"):
+    """A page of a thread's messages; `page` is the body of the response over HTTP."""
+
+    id: str
+    page: ThreadMessages
+
+
 class Tick(Frame, frozen=True, kw_only=True, tag="gw.tick"):
     """A sign of life without news. `heads`: run -> newest sequence, for detecting lost events at the end."""
 
@@ -203,6 +219,8 @@ DOWN: Final[Mapping[str, type[Frame]]] = {
     "gw.tickets": Tickets,
     "gw.asked": AskedTickets,
     "gw.unwatched": Unwatched,
+    "gw.threads": Threads,
+    "gw.messages": Messages,
     "gw.tick": Tick,
     "gw.ack": Ack,
     "gw.error": Error,

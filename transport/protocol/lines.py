@@ -92,6 +92,26 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
     termination: TerminationLine | None
 
 
+class ThreadLine(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
+    """One line of a list of threads; its texts are redacted.
+
+    Attributes:
+        by: The principal that started the thread's first run.
+        title: The title of the oldest run that is left.
+        newest_at: When the newest run was started.
+        runs: Number of runs that were started in the thread; pruned ones count.
+        run: The run that the thread is at: the oldest unfinished one, else the newest.
+    """
+
+    thread_id: str = msgspec.field(name="thread")
+    by: str
+    title: str
+    created_at: datetime
+    newest_at: datetime
+    runs: int
+    run: RunLine
+
+
 class Counts(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
     """The numbers of unfinished runs that the principal may see, by status."""
 

@@ -20,6 +20,7 @@ from greenroom.actors.contract.decisions import ActionWord
 from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.contract.run_lists import RunFilters, RunOrder
 from greenroom.actors.contract.ticket_lists import TicketOrder
+from greenroom.actors.json_text import JSONTextError, read_json
 from greenroom.actors.permission.remembered import RememberAs, RememberScope
 from greenroom.supervision.fields import did_you_mean
 
@@ -36,6 +37,7 @@ CommandId = Annotated[
 Cursor = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1, description="0, or the sequence of an event.")]
 Step = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1, description="0, or the number of a finished step.")]
 PageLimit = Annotated[int, msgspec.Meta(ge=1, le=1000, description="Lines of a page, at most.")]
+Position = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1, description="Position of a message; 0: before the first.")]
 Priority = Annotated[int, msgspec.Meta(ge=-100, le=100, description="Each step counts like ten seconds of waiting.")]
 Input = Annotated[str, msgspec.Meta(description="Something for the model to read; blank is unprocessable.")]
 # Meta feeds the generated documents; the validators below produce the messages for the client.
@@ -54,6 +56,11 @@ def _limit(_: object, __: object, value: int) -> None:
 def _after(_: object, __: object, value: int) -> None:
     if not 0 <= value < 2**53:  # the largest integer that a JavaScript client represents exactly
         raise ValueError("after must be 0 or the sequence of an event")
+
+
+def _position(_: object, attribute: attrs.Attribute[Any], value: int | None) -> None:
+    if value is not None and not 0 <= value < 2**53:
+        raise ValueError(f"{attribute.name} must be the position of a message")
 
 
 def _step(_: object, __: object, value: int) -> None:
@@ -179,6 +186,39 @@ class Watch:
     limit: PageLimit = attrs.field(default=50, validator=_limit)
 
 
+THREADS_PAGE: Final = 50
+MESSAGES_PAGE: Final = 100
+MOST_OF_PAGE: Final = 1000
+"""Lines and messages of a page: the defaults, and the most."""
+
+
+@attrs.frozen(kw_only=True)
+class ListThreads:
+    """Request a page of threads, as GET /v1/threads: those with the newest runs first. The answer is gw.threads.
+
+    `by`: only threads in which this principal has started a run, in the order of its newest runs.
+    """
+
+    id: CommandId = attrs.field(validator=_id)
+    by: str | None = None
+    limit: PageLimit = attrs.field(default=THREADS_PAGE, validator=_limit)
+    cursor: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ReadMessages:
+    """Request a page of a thread's messages, as GET /v1/threads/{thread}/messages. The answer is gw.messages.
+
+    `before`: the newest messages before this position; `after`: the oldest ones behind it. Without both, the newest.
+    """
+
+    id: CommandId = attrs.field(validator=_id)
+    thread: str
+    before: Position | None = attrs.field(default=None, validator=_position)
+    after: Position | None = attrs.field(default=None, validator=_position)
+    limit: PageLimit = attrs.field(default=MESSAGES_PAGE, validator=_limit)
+
+
 FILTERS: Final[Mapping[str, str]] = {
     name: "thread" if name == "thread_id" else name for name in RunFilters.__annotations__
 }
@@ -282,7 +322,8 @@ class Ping:
 
 
 RunCommand = Decide | Cancel | Send | Pause
-Up = Hello | Subscribe | Unsubscribe | Watch | WatchTickets | Unwatch | Start | Fork | RunCommand | Ping
+PageRequest = ListThreads | ReadMessages
+Up = Hello | Subscribe | Unsubscribe | Watch | WatchTickets | Unwatch | PageRequest | Start | Fork | RunCommand | Ping
 COMMANDS: Final[Mapping[str, type[RunCommand]]] = {
     "decide": Decide,
     "cancel": Cancel,
@@ -297,6 +338,8 @@ UP: Final[Mapping[str, type[object]]] = {
     "watch": Watch,
     "watchTickets": WatchTickets,
     "unwatch": Unwatch,
+    "threads": ListThreads,
+    "messages": ReadMessages,
     "start": Start,
     "fork": Fork,
     **COMMANDS,
@@ -376,9 +419,9 @@ def parse(text: str | bytes) -> dict[str, Any]:
         Malformed: The text is not a JSON object.
     """
     try:
-        data = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise Malformed(f"not JSON: {error}") from error
+        data = read_json(text)
+    except JSONTextError as error:
+        raise Malformed(f"the message {error}") from error
     if not isinstance(data, dict):
         raise Malformed(f"a JSON {type(data).__name__} where an object is asked for")
     return data

@@ -116,6 +116,12 @@ class ExecuteCommand(Action, frozen=True):
     command: up.Start | up.Fork | up.RunCommand
 
 
+class ReadPage(Action, frozen=True):
+    """Read a page of threads or of messages: `page_read`, `refused` or `store_failed`."""
+
+    frame: up.PageRequest
+
+
 class OpenWatch(Action, frozen=True):
     """Check a query and serve its list, replacing the list with the same name: `watch_opened` or `refused`."""
 
@@ -195,7 +201,7 @@ class Cut(Action, frozen=True):
     """Abort the connection without a close frame, because the peer does not answer. No result."""
 
 
-ApiAction = Authenticate | FindHead | TakeSnapshot | ExecuteCommand | OpenWatch
+ApiAction = Authenticate | FindHead | TakeSnapshot | ExecuteCommand | ReadPage | OpenWatch
 WriterAction = WriteFrames | FetchEvents | CheckEnd | ReadReset | TakeRows | WriteTurn | RetryLater | UnfollowRun
 Immediate = CountFrame | FollowRun | UnfollowRun | CloseWatch | ReadHeads | Close | Cut
 Actions = tuple[ApiAction | Immediate, ...]

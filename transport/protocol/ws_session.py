@@ -8,9 +8,9 @@ not actions: they are appended to `output`, from which the connection's writer t
          `--opened, by a known principal--^
 
 A frame is answered before the next frame is received, so commands keep their order, and at most one request is in
-flight. Each frame has exactly one answer: gw.ack, gw.subscribed, gw.reset, gw.unsubscribed, gw.unwatched, gw.tick, for
-a watch the pages of its list, or gw.error. Only gw.bye may precede gw.welcome. In CLOSED no input has an effect: a fact
-may be in flight when the gateway closes a connection.
+flight. Each frame has exactly one answer: gw.ack, gw.subscribed, gw.reset, gw.unsubscribed, gw.unwatched, gw.threads,
+gw.messages, gw.tick, for a watch the pages of its list, or gw.error. Only gw.bye may precede gw.welcome. In CLOSED no
+input has an effect: a fact may be in flight when the gateway closes a connection.
 
 Example: a client subscribes from a sequence beyond the head of the log.
 
@@ -50,6 +50,7 @@ from .ws_actions import (
     ListSource,
     OpenWatch,
     ReadHeads,
+    ReadPage,
     TakeSnapshot,
     UnfollowRun,
     WriteFrames,
@@ -203,14 +204,9 @@ class WebSocketSession:
         )
         return ()
 
-    def rejected(self, crowded: str | None = None) -> Actions:
-        """Close the session: the token is unknown.
-
-        Or `crowded`, the name of the principal, has too many connections.
-        """
-        if crowded is None:
-            return self.leave(codes.UNAUTHENTICATED, "the token is unknown")
-        return self.leave(codes.OVERLOADED, f"{crowded} has too many connections")
+    def rejected(self, code: CloseCode, reason: str) -> Actions:
+        """Close the session: the token has no principal, or the principal is not let in."""
+        return self.leave(code, reason)
 
     # --- frames of the client ----------------------------------------------------------------------------------------
 
@@ -287,6 +283,8 @@ class WebSocketSession:
                 return self._watch(frame)
             case up.Unwatch():
                 return self._unwatch(frame)
+            case up.ListThreads() | up.ReadMessages():
+                return (ReadPage(frame),)
             case up.Start() | up.Fork():
                 return (ExecuteCommand(frame),)
             case up.Ping():
@@ -348,6 +346,12 @@ class WebSocketSession:
         """
         if self._pending() is not None:
             self._answer(ack)
+        return ()
+
+    def page_read(self, page: down.Threads | down.Messages) -> Actions:
+        """Answer with a page."""
+        if self._pending() is not None:
+            self._answer(page)
         return ()
 
     def refused(self, refused: Refused) -> Actions:

@@ -138,12 +138,12 @@ async def a_history_says_where_to_follow_its_runs(store: Store, _: ReportLog, me
     row = replace(first.row, placed=2, pending_input=(waiting,), stage=Stage.RUNNING)
     await first.write(row=row, messages=(_said(f"{me}.1", 1),))
     await first.write(3)
-    _, page = await _part(store, me)
+    page = (await _part(store, me))[1]
     runs = [(run.run_id, run.agent, run.after, run.pending) for run in page.open_runs]
     expect(runs, [(f"{me}.1", "clerk", 2, (waiting,)), (f"{me}.2", "clerk", 0, ())], "the active one and the held one")
     expect(page.newest_run, f"{me}.2", "the newest run")
     await first.write(row=replace(first.row, pending_input=(), stage=Stage.COMPLETED), at=THEN)
-    _, page = await _part(store, me)
+    page = (await _part(store, me))[1]
     expect([run.run_id for run in page.open_runs], [f"{me}.2"], "a run that is done is not followed")
     await store.prune(THEN + timedelta(days=1))
     places, page = await _part(store, me)
