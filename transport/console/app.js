@@ -1,6 +1,7 @@
 // The console: the signed-in principal, the shown run, and the connections between the parts.
 
 import { Api } from "./api.js";
+import { ConnectionBar } from "./connectionbar.js";
 import { askCancel, askPause, askStart, askToken, dialogOpen, showHelp, singleKeys } from "./dialogs.js";
 import { announce, h, icon, say, sayAgain, tell } from "./dom.js";
 import { fieldsOf, filtersOf, queryOf } from "./filters.js";
@@ -9,18 +10,18 @@ import { Link } from "./link.js";
 import { RunModel } from "./model.js";
 import { showQueues } from "./queues.js";
 import { showRules } from "./rules.js";
+import { offerLooks } from "./looks.js";
 import { explain, toast } from "./messages.js";
 import { Narrow } from "./narrow.js";
+import { Overview } from "./overview.js";
 import { Page } from "./page.js";
-import { keep, recall } from "./prefs.js";
 import { readRow } from "./runrow.js";
 import { Runs } from "./runs.js";
 import { addressOf, getToken, readAddress, setToken } from "./session.js";
-import { getLanguage, knows, setLanguage, t } from "./words.js";
+import { knows, t } from "./words.js";
 
 const KEPT = 5; // runs whose events stay in memory, so that returning to one costs only the new events
 const HIDDEN_MS = 500; // between two updates of a hidden page
-const PROBE_AFTER = 3; // consecutive failures before the page checks for the cause
 const AGAIN_MS = 4_000; // between two attempts to follow a run without an owner
 const ANSWER_MS = 3_000; // time without a refusal after which such an attempt succeeded: the run has an owner
 
@@ -30,7 +31,6 @@ class App {
   #entries = new Map(); // run id -> {run, model, live, head, cursor, notice, degraded}; the run shown last comes last
   #current = null;
   #scheduled = false;
-  #missing = null;
 
   constructor() {
     const address = readAddress();
@@ -38,6 +38,8 @@ class App {
     socket.protocol = socket.protocol.replace("http", "ws");
     this.api = new Api(getToken);
     this.link = new Link({ url: socket.href, token: getToken, listener: this });
+    const pill = { pill: part("link"), text: part("link-text"), now: part("link-now"), banner: part("banner") };
+    this.bar = new ConnectionBar(pill, () => this.link.state);
     this.page = new Page({
       may: (scope) => this.may(scope),
       me: () => this.principal,
@@ -71,6 +73,12 @@ class App {
         asOf: part("runs-as-of"),
       },
     );
+    this.overview = new Overview(part("overview"), {
+      api: this.api,
+      link: this.link,
+      me: () => this.principal,
+      show: (filters) => this.#list(filters),
+    });
     this.narrow = new Narrow(
       {
         filters: part("filters"),
@@ -88,7 +96,7 @@ class App {
     this.#controls();
     sayAgain();
     if (address.fields) this.narrow.set(filtersOf(address.fields));
-    this.#go(address.run);
+    this.#go(address.run, address.atStart);
     this.link.open();
     setInterval(() => document.hidden || this.#tick(), 1_000);
     // animation frames do not fire in a hidden page, but its title is visible
@@ -104,21 +112,27 @@ class App {
   // --- --- notifications of the link ---------------------------------------------------------------------------------
 
   state(state) {
-    this.#pill(state);
-    this.#banner(state);
+    if (state.name === "waiting") this.#steady = false;
+    this.bar.show(state);
     this.#schedule();
     if (state.name === "live") this.#welcomed(this.link.welcome);
-    else this.runs.offline();
+    else {
+      this.runs.offline();
+      if (state.name !== "waiting" && state.name !== "connecting") this.overview.connected(false);
+    }
     if (state.name === "unauthenticated") this.#signIn(state.refused);
     if (state.name === "waiting" && state.failures === 1) announce(t("link.said.waiting"));
   }
 
   listed(watch, frame) {
     this.runs.listed(watch, frame);
+    this.overview.listed(watch, frame);
+    if (frame.counts) this.overview.counted(frame.counts);
   }
 
   counted(counts) {
     this.runs.counted(counts);
+    this.overview.counted(counts);
   }
 
   unlisted(watch, error) {
@@ -164,10 +178,10 @@ class App {
   }
 
   refused(run, error) {
-    this.#missing = run;
     this.#entries.delete(run);
     if (this.#current?.run === run) {
       this.#current = null;
+      this.overview.show(false);
       this.page.missing(explain(error));
       document.title = t("app.title");
     }
@@ -189,6 +203,7 @@ class App {
     this.#steady = true;
     if (this.may("follow")) this.runs.open();
     else this.runs.forbidden();
+    this.overview.connected(this.may("follow"));
     if (changed && this.#current) this.page.show(this.#current);
   }
   #steady = null;
@@ -213,14 +228,18 @@ class App {
     this.#current = null;
     this.scopes = null;
     this.page.show(null);
+    this.overview.show(false);
     this.#signIn(false);
   }
 
   // --- --- the shown run ---------------------------------------------------------------------------------------------
 
   /** Show the run in the address. */
-  #go(run) {
-    part("shell").dataset.view = run ? "run" : "list";
+  #go(run, atStart = false) {
+    this.#atStart = !run && atStart;
+    part("shell").dataset.view = run ? "run" : atStart ? "start" : "list";
+    this.overview.show(!run);
+    if (run === null && !this.#current) this.page.show(null); // in place of a run that is not there
     if (this.#current?.run === run) return;
     if (this.#current) this.#current.cursor = this.link.leave(this.#current.run);
     this.#current = run ? this.#entry(run) : null;
@@ -249,14 +268,22 @@ class App {
     if (location.hash !== address) history.pushState(null, "", address);
     this.#go(run);
   }
+  #atStart = false;
+
+  /** Show the runs of these filters: in the list, which a narrow screen shows alone. */
+  #list(filters) {
+    this.#open(null);
+    this.narrow.set(filters);
+    part("search").focus({ preventScroll: true });
+  }
 
   /** An address that only names a run, such as that of a row, leaves the list as it is. */
   #addressChanged() {
-    const { run, fields, tokenCame } = readAddress();
+    const { run, atStart, fields, tokenCame } = readAddress();
     if (tokenCame) this.link.open();
+    this.#go(run, atStart);
     if (fields) this.narrow.set(filtersOf(fields));
     else this.#keepAddress(run);
-    this.#go(run);
   }
 
   /** The list has other filters: they are in the address, so that it can be sent, kept and loaded again. */
@@ -268,7 +295,7 @@ class App {
   #fields = [];
 
   #keepAddress(run) {
-    const address = addressOf(run, this.#fields);
+    const address = addressOf(run, this.#fields, this.#atStart);
     if (location.hash !== address) history.replaceState(history.state, "", address);
   }
 
@@ -294,7 +321,7 @@ class App {
 
   #tick() {
     this.page.tick();
-    this.#pill(this.link.state);
+    this.bar.tick();
     if (this.#current?.degraded && this.link.state.name === "live") this.#askAgain(this.#current);
     if (this.#current && this.link.state.name === "live" && this.may("follow"))
       readRow(this.#current, this.api, () => this.#schedule());
@@ -329,53 +356,6 @@ class App {
     this.#title();
   }
 
-  // --- the connection ------------------------------------------------------------------------------------------------
-
-  #pill(state) {
-    part("link").dataset.state = state.name;
-    const left = state.until ? Math.max(0, Math.ceil((state.until - Date.now()) / 1000)) : 0;
-    say(part("link-text"), `link.${state.name}`, state.name === "waiting" ? { n: left } : {});
-    const now = part("link-now");
-    now.hidden = state.name !== "waiting" && state.name !== "refused";
-    say(now, state.name === "refused" ? "link.again" : "link.now");
-  }
-
-  #banner(state) {
-    const banner = part("banner");
-    const [text, hint] = banner.children;
-    if (state.name === "waiting") this.#steady = false;
-    if (state.name === "refused") {
-      banner.hidden = false;
-      say(text, "link.closed", state.why);
-      hint.hidden = true;
-    } else if (state.name === "waiting" && !state.lived && state.failures >= PROBE_AFTER) {
-      this.#probe(text, hint, state.failures);
-    } else if (state.name !== "connecting") {
-      banner.hidden = true;
-    }
-  }
-
-  /** Check periodically whether the gateway is unreachable or only the WebSocket is blocked. */
-  async #probe(text, hint, failures) {
-    if (failures !== PROBE_AFTER && failures % 8) return;
-    let there = false;
-    try {
-      there = (
-        await fetch(new URL("healthz", document.baseURI), {
-          cache: "no-store",
-          credentials: "omit",
-          signal: AbortSignal.timeout(3_000),
-        })
-      ).ok;
-    } catch {
-      // then the gateway is unreachable
-    }
-    if (this.link.state.name === "live") return;
-    part("banner").hidden = false;
-    hint.hidden = true;
-    say(text, there ? "link.hint.blocked" : "link.hint.down");
-  }
-
   // --- controls ------------------------------------------------------------------------------------------------------
 
   #controls() {
@@ -405,9 +385,7 @@ class App {
     part("cancel").addEventListener("click", () => this.#cancel());
     part("link-now").addEventListener("click", () => this.link.now());
     part("skip").addEventListener("click", () => part("main").focus());
-    part("language").addEventListener("click", () => this.#language());
-    part("theme").addEventListener("click", () => this.#theme(NEXT_THEME[recall("theme") ?? "auto"]));
-    this.#theme(recall("theme") ?? "auto");
+    offerLooks({ theme: part("theme"), language: part("language") }, () => this.#again());
     addEventListener("hashchange", () => this.#addressChanged());
     addEventListener("popstate", () => this.#addressChanged());
     document.addEventListener("keydown", (event) => this.#key(event));
@@ -447,22 +425,12 @@ class App {
     });
   }
 
-  #language() {
-    setLanguage(getLanguage() === "zh" ? "en" : "zh");
-    keep("language", getLanguage());
-    sayAgain();
+  /** Redraw in another language. */
+  #again() {
     this.runs.again();
+    this.overview.again();
     this.page.again();
     this.#title();
-  }
-
-  #theme(theme) {
-    keep("theme", theme === "auto" ? null : theme);
-    if (theme === "auto") delete document.documentElement.dataset.theme;
-    else document.documentElement.dataset.theme = theme;
-    part("theme").replaceChildren(icon(theme));
-    say(part("theme"), "bar.theme", { theme }, "label");
-    say(part("theme"), "bar.theme", { theme }, "title");
   }
 
   #key(event) {
@@ -508,7 +476,7 @@ class App {
 
   #back() {
     const narrow = getComputedStyle(part("back")).display !== "none";
-    if (narrow && this.#current) return this.#open(null);
+    if (narrow && (this.#current || this.#atStart)) return this.#open(null);
     this.runs.move(0);
   }
 
@@ -516,7 +484,5 @@ class App {
     toast("app.bug", { message }, "bad");
   }
 }
-
-const NEXT_THEME = { auto: "light", light: "dark", dark: "auto" };
 
 new App();

@@ -5,7 +5,7 @@ let inMemory = null; // for browsers that forbid storage
 
 /**
  * Parse the address: `run` is the run to show, `token` is removed immediately, `fields` are the filters of the list,
- * null in an address that only names a run.
+ * null in an address that only names a run or the start page.
  */
 export function readAddress() {
   const said = new URLSearchParams(location.hash.slice(1));
@@ -17,13 +17,18 @@ export function readAddress() {
     if (token.trim()) setToken(token.trim());
   }
   const run = said.get("run");
-  said.delete("run");
-  return { run, fields: run && !said.size ? null : said, tokenCame: token !== null };
+  const atStart = said.get("view") === "start";
+  for (const name of ["run", "view"]) said.delete(name);
+  return { run, atStart, fields: (run || atStart) && !said.size ? null : said, tokenCame: token !== null };
 }
 
-/** The address of a run; without a run, the address of the list. `fields` are the filters of the list. */
-export function addressOf(run, fields = []) {
-  const said = String(new URLSearchParams([...(run ? [["run", run]] : []), ...fields]));
+/**
+ * The address of a run; without a run, the address of the list, or of the start page, which only a narrow screen
+ * distinguishes. `fields` are the filters of the list.
+ */
+export function addressOf(run, fields = [], atStart = false) {
+  const place = run ? [["run", run]] : atStart ? [["view", "start"]] : [];
+  const said = String(new URLSearchParams([...place, ...fields]));
   return said ? `#${said}` : location.pathname;
 }
 
