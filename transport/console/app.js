@@ -4,8 +4,10 @@ import { Api } from "./api.js";
 import { ConnectionBar } from "./connectionbar.js";
 import { askCancel, askPause, askStart, askToken, dialogOpen, showHelp, singleKeys } from "./dialogs.js";
 import { announce, h, icon, say, sayAgain, tell } from "./dom.js";
+import { Entries, lookAfter } from "./entries.js";
 import { fieldsOf, filtersOf, queryOf } from "./filters.js";
 import { number } from "./format.js";
+import { Inbox } from "./inbox.js";
 import { Link } from "./link.js";
 import { RunModel } from "./model.js";
 import { showQueues } from "./queues.js";
@@ -15,20 +17,18 @@ import { explain, toast } from "./messages.js";
 import { Narrow } from "./narrow.js";
 import { Overview } from "./overview.js";
 import { Page } from "./page.js";
-import { readRow } from "./runrow.js";
+import { Places } from "./places.js";
 import { Runs } from "./runs.js";
-import { addressOf, getToken, readAddress, setToken } from "./session.js";
+import { INBOX, addressOf, getToken, readAddress, setToken } from "./session.js";
 import { knows, t } from "./words.js";
 
-const KEPT = 5; // runs whose events stay in memory, so that returning to one costs only the new events
+const NARROW = matchMedia("(max-width: 760px)"); // as in style.css
 const HIDDEN_MS = 500; // between two updates of a hidden page
-const AGAIN_MS = 4_000; // between two attempts to follow a run without an owner
-const ANSWER_MS = 3_000; // time without a refusal after which such an attempt succeeded: the run has an owner
 
 const part = (id) => document.getElementById(id);
 
 class App {
-  #entries = new Map(); // run id -> {run, model, live, head, cursor, notice, degraded}; the run shown last comes last
+  #entries = new Entries();
   #current = null;
   #scheduled = false;
 
@@ -49,7 +49,7 @@ class App {
       keys: singleKeys,
       open: (run) => this.#open(run),
       follow: (run) => {
-        this.#entry(run).degraded = null;
+        this.#entries.take(run).degraded = null;
         this.#follow(run);
       },
       revive: (run) => this.api.revive(run),
@@ -93,10 +93,21 @@ class App {
         me: () => this.principal,
       },
     );
+    this.places = new Places(part("places"));
+    this.inbox = new Inbox(part("inbox"), {
+      api: this.api,
+      link: this.link,
+      me: () => this.principal,
+      may: (scope) => this.may(scope),
+      keys: singleKeys,
+      explain,
+      open: () => (location.hash = INBOX),
+      counted: (n, more) => this.#asked(n, more),
+    });
     this.#controls();
     sayAgain();
     if (address.fields) this.narrow.set(filtersOf(address.fields));
-    this.#go(address.run, address.atStart);
+    this.#go(address.run, address.place);
     this.link.open();
     setInterval(() => document.hidden || this.#tick(), 1_000);
     // animation frames do not fire in a hidden page, but its title is visible
@@ -135,7 +146,12 @@ class App {
     this.overview.counted(counts);
   }
 
+  asked(frame) {
+    this.inbox.asked(frame);
+  }
+
   unlisted(watch, error) {
+    this.inbox.unlisted(watch, error);
     this.runs.unlisted(watch, error);
   }
 
@@ -178,7 +194,7 @@ class App {
   }
 
   refused(run, error) {
-    this.#entries.delete(run);
+    this.#entries.drop(run);
     if (this.#current?.run === run) {
       this.#current = null;
       this.overview.show(false);
@@ -201,6 +217,7 @@ class App {
     part("rules").hidden = !this.may("follow");
     if (this.#steady === false) announce(t("link.said.live"));
     this.#steady = true;
+    if (this.may("follow")) this.inbox.watch();
     if (this.may("follow")) this.runs.open();
     else this.runs.forbidden();
     this.overview.connected(this.may("follow"));
@@ -211,6 +228,7 @@ class App {
   #signIn(refused) {
     if (refused) setToken(null);
     this.runs.clear();
+    this.inbox.clear();
     for (const id of ["you", "out", "start", "queues", "rules"]) part(id).hidden = true;
     askToken({
       refused,
@@ -234,31 +252,24 @@ class App {
 
   // --- --- the shown run ---------------------------------------------------------------------------------------------
 
-  /** Show the run in the address. */
-  #go(run, atStart = false) {
-    this.#atStart = !run && atStart;
-    part("shell").dataset.view = run ? "run" : atStart ? "start" : "list";
-    this.overview.show(!run);
+  /** Show the run in the address, or another place: the inbox, or the start page. */
+  #go(run, place = null) {
+    part("shell").dataset.view = place ?? (run ? "run" : "list");
+    this.inbox.show(place === "inbox");
+    this.overview.show(place === "overview" || !(run || place));
+    this.places.show(place ?? (run || NARROW.matches ? null : "overview"));
     if (run === null && !this.#current) this.page.show(null); // in place of a run that is not there
     if (this.#current?.run === run) return;
     if (this.#current) this.#current.cursor = this.link.leave(this.#current.run);
-    this.#current = run ? this.#entry(run) : null;
+    this.#current = run ? this.#entries.take(run) : null;
     this.runs.select(run);
     this.page.show(this.#current);
     if (this.#current) this.#follow(run);
     this.#title();
   }
 
-  #entry(run) {
-    const entry = this.#entries.get(run) ?? { run, model: new RunModel(run), live: false, head: 0, cursor: undefined };
-    this.#entries.delete(run);
-    this.#entries.set(run, entry);
-    for (const old of this.#entries.keys()) if (this.#entries.size > KEPT) this.#entries.delete(old);
-    return entry;
-  }
-
   #follow(run) {
-    const entry = this.#entry(run);
+    const entry = this.#entries.take(run);
     this.link.follow(run, entry.cursor ?? this.link.leave(run) ?? undefined);
     entry.cursor = undefined;
   }
@@ -268,7 +279,6 @@ class App {
     if (location.hash !== address) history.pushState(null, "", address);
     this.#go(run);
   }
-  #atStart = false;
 
   /** Show the runs of these filters: in the list, which a narrow screen shows alone. */
   #list(filters) {
@@ -279,23 +289,23 @@ class App {
 
   /** An address that only names a run, such as that of a row, leaves the list as it is. */
   #addressChanged() {
-    const { run, atStart, fields, tokenCame } = readAddress();
+    const { run, place, fields, tokenCame } = readAddress();
     if (tokenCame) this.link.open();
-    this.#go(run, atStart);
+    this.#go(run, place);
     if (fields) this.narrow.set(filtersOf(fields));
-    else this.#keepAddress(run);
+    else if (!place) this.#keepAddress(run);
   }
 
   /** The list has other filters: they are in the address, so that it can be sent, kept and loaded again. */
   #filtered(filters) {
     this.#fields = fieldsOf(filters);
     this.runs.filter(filters.show, queryOf(filters));
-    this.#keepAddress(readAddress().run);
+    if (!readAddress().place) this.#keepAddress(readAddress().run);
   }
   #fields = [];
 
   #keepAddress(run) {
-    const address = addressOf(run, this.#fields, this.#atStart);
+    const address = addressOf(run, this.#fields);
     if (location.hash !== address) history.replaceState(history.state, "", address);
   }
 
@@ -322,30 +332,27 @@ class App {
   #tick() {
     this.page.tick();
     this.bar.tick();
-    if (this.#current?.degraded && this.link.state.name === "live") this.#askAgain(this.#current);
     if (this.#current && this.link.state.name === "live" && this.may("follow"))
-      readRow(this.#current, this.api, () => this.#schedule());
-  }
-
-  /** A run without an owner may get one later. The notice stays until an answer would have arrived. */
-  #askAgain(entry) {
-    const { asked, at } = entry.degraded;
-    if (asked === null && Date.now() - at >= AGAIN_MS) {
-      entry.degraded.asked = Date.now();
-      this.#follow(entry.run);
-    } else if (asked !== null && Date.now() - asked >= ANSWER_MS) {
-      entry.degraded = null;
-      this.#schedule();
-    }
+      lookAfter(
+        this.#current,
+        this.api,
+        (run) => this.#follow(run),
+        () => this.#schedule(),
+      );
   }
 
   #title() {
     const entry = this.#current;
-    const waiting = Math.max(this.waiting ?? 0, entry?.model.open.length ?? 0);
+    const waiting = Math.max(this.waiting ?? 0, this.inbox.list.count, entry?.model.open.length ?? 0);
     const { agent, shown: stage } = entry?.model ?? {};
     const named = agent && stage ? `${agent} · ${knows(`stage.${stage}`) ? t(`stage.${stage}`) : stage} - ` : "";
     const title = `${waiting ? `(${number(waiting)}) ` : ""}${named}${t("app.title")}`;
     if (document.title !== title) document.title = title;
+  }
+
+  #asked(count, more) {
+    this.places.counted(count, more);
+    this.#title();
   }
 
   #waiting(count) {
@@ -429,6 +436,7 @@ class App {
   #again() {
     this.runs.again();
     this.overview.again();
+    this.inbox.again();
     this.page.again();
     this.#title();
   }
@@ -441,6 +449,7 @@ class App {
       return;
     }
     const inList = part("runs").contains(event.target);
+    if (this.inbox.shown && this.inbox.key(event)) return event.preventDefault();
     if (inList && (event.key === "ArrowDown" || event.key === "ArrowUp"))
       this.runs.move(event.key === "ArrowDown" ? 1 : -1);
     else if (event.key === "Escape") this.#back();
@@ -466,6 +475,9 @@ class App {
       case "l":
         this.page.timeline.toLatest();
         return true;
+      case "i":
+        location.hash = INBOX;
+        return true;
       case "?":
         showHelp();
         return true;
@@ -476,7 +488,7 @@ class App {
 
   #back() {
     const narrow = getComputedStyle(part("back")).display !== "none";
-    if (narrow && (this.#current || this.#atStart)) return this.#open(null);
+    if (narrow && (this.#current || part("shell").dataset.view === "overview")) return this.#open(null);
     this.runs.move(0);
   }
 

@@ -1,11 +1,16 @@
 // The token: from the fragment of the address to this tab's session storage, and to no other place.
 
 const KEY = "greenroom.token";
+/** The address of the inbox. */
+export const INBOX = "#inbox";
+/** The address of the start page, which a wide screen shows in place of a run, too. */
+export const OVERVIEW = "#overview";
+const PLACES = ["inbox", "overview"];
 let inMemory = null; // for browsers that forbid storage
 
 /**
  * Parse the address: `run` is the run to show, `token` is removed immediately, `fields` are the filters of the list,
- * null in an address that only names a run or the start page.
+ * null in an address that only names a run or a place; `place` is "inbox", "overview" or null.
  */
 export function readAddress() {
   const said = new URLSearchParams(location.hash.slice(1));
@@ -17,18 +22,14 @@ export function readAddress() {
     if (token.trim()) setToken(token.trim());
   }
   const run = said.get("run");
-  const atStart = said.get("view") === "start";
-  for (const name of ["run", "view"]) said.delete(name);
-  return { run, atStart, fields: (run || atStart) && !said.size ? null : said, tokenCame: token !== null };
+  const place = PLACES.find((name) => said.has(name)) ?? null;
+  for (const name of ["run", ...PLACES]) said.delete(name);
+  return { run, place, fields: (run || place) && !said.size ? null : said, tokenCame: token !== null };
 }
 
-/**
- * The address of a run; without a run, the address of the list, or of the start page, which only a narrow screen
- * distinguishes. `fields` are the filters of the list.
- */
-export function addressOf(run, fields = [], atStart = false) {
-  const place = run ? [["run", run]] : atStart ? [["view", "start"]] : [];
-  const said = String(new URLSearchParams([...place, ...fields]));
+/** The address of a run; without a run, the address of the list. `fields` are the filters of the list. */
+export function addressOf(run, fields = []) {
+  const said = String(new URLSearchParams([...(run ? [["run", run]] : []), ...fields]));
   return said ? `#${said}` : location.pathname;
 }
 

@@ -1,5 +1,7 @@
 // Every sentence of the console, in English and in Chinese. A test checks that both have the same keys.
 
+import { INBOX } from "./inboxwords.js";
+
 const many = (n, noun) => `${Number(n).toLocaleString("en")} ${noun}${Number(n) === 1 ? "" : "s"}`;
 const digits = (n) => Number(n).toLocaleString("zh-CN");
 
@@ -154,9 +156,9 @@ const en = {
   "overview.running": "Running",
   "overview.running.none": "Nothing is running.",
   "overview.all": "Show all",
-  "overview.all.waiting": "Show all runs that wait",
-  "overview.all.failed": "Show all failed runs",
-  "overview.all.running": "Show all running runs",
+  "overview.all.waiting": "Show all: runs that wait",
+  "overview.all.failed": "Show all: failed runs",
+  "overview.all.running": "Show all: running",
   "overview.chart": "Runs ended per hour",
   "overview.chart.hour": "Hour",
   "overview.chart.table": "As a table",
@@ -491,6 +493,8 @@ const en = {
   "ask.approve.again": "Press a again, or Enter, to approve",
   "ask.approve.seen": "Everything is shown now. Read it, then approve.",
   "ask.deny": "Deny",
+  "ask.reason.add": "Approve with a reason…",
+  "ask.reason.label": "Why? (the log gets the reason)",
   "ask.deny.go": ({ tool }) => `Deny ${tool}`,
   "ask.deny.label": "Why? (the agent and the log get the reason)",
   "ask.deny.placeholder": "Reason, may be left out",
@@ -816,9 +820,9 @@ const zh = {
   "overview.running": "正在运行",
   "overview.running.none": "没有正在进行的运行。",
   "overview.all": "全部显示",
-  "overview.all.waiting": "显示所有等待中的运行",
-  "overview.all.failed": "显示所有失败的运行",
-  "overview.all.running": "显示所有正在进行的运行",
+  "overview.all.waiting": "全部显示：等待中的运行",
+  "overview.all.failed": "全部显示：失败的运行",
+  "overview.all.running": "全部显示：正在运行",
   "overview.chart": "每小时结束的运行",
   "overview.chart.hour": "小时",
   "overview.chart.table": "以表格显示",
@@ -1136,6 +1140,8 @@ const zh = {
   "ask.approve.again": "再按一次 a 或回车以批准",
   "ask.approve.seen": "内容已全部显示。请阅读后再批准。",
   "ask.deny": "拒绝",
+  "ask.reason.add": "附上原因批准…",
+  "ask.reason.label": "原因（会记入日志）",
   "ask.deny.go": ({ tool }) => `拒绝 ${tool}`,
   "ask.deny.label": "为什么？（智能体和日志会得到理由）",
   "ask.deny.placeholder": "理由，可留空",
@@ -1309,7 +1315,7 @@ const zh = {
   "unit.just": "刚刚",
 };
 
-export const WORDS = { en, zh };
+export const WORDS = { en: { ...en, ...INBOX.en }, zh: { ...zh, ...INBOX.zh } };
 
 let language = /^zh\b/i.test(document.documentElement.lang) ? "zh" : "en";
 

@@ -78,7 +78,7 @@ def test_runs_are_found_by_their_tool_their_outcome_and_what_they_said(
     console = consoles(place).open()
     page = console.page
     page.get_by_role("button", name="More filters").click()
-    page.get_by_label("Tool", exact=True).fill("ship")
+    page.locator("#narrowing").get_by_label("Tool", exact=True).fill("ship")
     expect(page.locator("#runs a")).to_have_count(1)
     expect(page.locator("#runs a")).to_contain_text("Cancelled")
     page.get_by_role("button", name="Failed", exact=True).click()
