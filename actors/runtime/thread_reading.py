@@ -17,8 +17,8 @@ from ..contract.messages import Message
 from ..contract.parts import Part
 from ..contract.rows import ThreadInfo
 from ..contract.secrets.redaction import Redactor
-from ..contract.thread_lists import HistoryPage, HistoryQuery, OpenRun, ThreadPage, ThreadQuery, producers
-from ..contract.thread_messages import FollowedRun, ThreadMessage, ThreadMessages, facts_steps, message_steps
+from ..contract.threads.lists import HistoryPage, HistoryQuery, OpenRun, ThreadPage, ThreadQuery, producers
+from ..contract.threads.messages import ThreadMessage, ThreadMessages, ThreadRun, facts_steps, message_steps
 from ..errors import UnknownPart, UnknownThread
 from ..services.sanitize import name_of
 from ..services.services import Services
@@ -121,20 +121,20 @@ class ThreadReading:
         store, name = self._services.store, name_of(thread_id, "thread_id")
         with self._services.signals.looking():
             page = await store.history(name, query)
-            written = [message for _, message in page.messages] if page is not None else []
+            messages = [message for _, message in page.messages] if page is not None else []
             is_open = may_join is None
             thread = None
             if page is not None and (may_join is not None or page.infos.keys() < {*producers(page.messages)}):
                 thread = await store.thread(name)
             if may_join is not None and thread is not None:
-                is_open = await open_to(store, thread, by, may_join, copied=written)
+                is_open = await open_to(store, thread, by, may_join, copied=messages)
         if page is None or not is_open:
             raise UnknownThread(thread_id)
         return page, thread
 
-    async def _followed(self, run: OpenRun, page: HistoryPage, thread: ThreadInfo | None) -> FollowedRun:
+    async def _followed(self, run: OpenRun, page: HistoryPage, thread: ThreadInfo | None) -> ThreadRun:
         pending = [await self._shown(None, message, page, thread) for message in run.pending]
-        return FollowedRun(run_id=run.run_id, agent=run.agent, after=run.after, pending=tuple(pending))
+        return ThreadRun(run_id=run.run_id, agent=run.agent, after=run.after, pending=tuple(pending))
 
     async def _shown(
         self, position: int | None, message: Message, page: HistoryPage, thread: ThreadInfo | None

@@ -34,7 +34,7 @@ from .frame_stream import FrameStream
 from .http import Route
 from .metrics import Metrics
 from .questions import QuestionBoard
-from .threads import Threads
+from .threads import ThreadAccess
 
 logger = logging.getLogger("greenroom.gateway")
 
@@ -101,7 +101,7 @@ class Gateway:
     _ids: itertools.count[int] = attrs.field(factory=itertools.count)
     fanout: RunPumps = attrs.field(init=False)
     api: Api = attrs.field(init=False)
-    threads: Threads = attrs.field(init=False)
+    threads: ThreadAccess = attrs.field(init=False)
     feed: RunListFeed = attrs.field(init=False)
     server_sent: Callable[[gr.EventSlice], bytes] = attrs.field(init=False)
 
@@ -114,7 +114,7 @@ class Gateway:
         self.fanout = RunPumps(self.log_failure)
         self.api = Api(self.runtime)
         reader, shared = self.runtime.reader, self.runtime.store.shared
-        self.threads = Threads(reader)
+        self.threads = ThreadAccess(reader)
         self.feed = RunListFeed(reader, self.limits.watch_seconds, self.log_failure, shared=shared)
         self.server_sent = self._server_sent  # one bound method: slices cache the encoding by this object
 

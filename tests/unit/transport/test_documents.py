@@ -52,6 +52,8 @@ EXAMPLES = {
     "hello": {"token": "t", "client": "c", "protocol": SUBPROTOCOL},
     "subscribe": {"run": "r", "after": 3, "epoch": "e", "id": "i"},
     "unsubscribe": {"run": "r", "id": "i"},
+    "threads": {"id": "i", "by": "b", "limit": 7, "cursor": "c"},
+    "messages": {"id": "i", "thread": "t", "before": 9, "after": 3, "limit": 7},
     "watch": {
         "id": "i",
         "status": "waiting",
