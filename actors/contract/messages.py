@@ -27,8 +27,9 @@ It was done, requests tools, reached its token limit, was cut by a filter of the
 class Usage(Value, frozen=True, kw_only=True, omit_defaults=False):  # events show all counts
     """Tokens and requests, as counts >= 0. `cached` is part of `input`, `reasoning` part of `output`.
 
+    `stored`: tokens of `input` that the provider put into its cache, for later requests to read as `cached`.
     `incomplete`: requests that were stopped before the provider reported all of their tokens, so the true counts may be
-    higher; without such requests `msgspec.UNSET`, which is false and is left out of JSON.
+    higher. Without such tokens or requests both are `msgspec.UNSET`, which is false and is left out of JSON.
     """
 
     requests: int = 0
@@ -36,6 +37,7 @@ class Usage(Value, frozen=True, kw_only=True, omit_defaults=False):  # events sh
     output: int = 0
     cached: int = 0
     reasoning: int = 0
+    stored: int | msgspec.UnsetType = msgspec.UNSET
     incomplete: int | msgspec.UnsetType = msgspec.UNSET
 
     def __add__(self, other: Usage) -> Usage:
@@ -46,19 +48,20 @@ class Usage(Value, frozen=True, kw_only=True, omit_defaults=False):  # events sh
             output=self.output + other.output,
             cached=self.cached + other.cached,
             reasoning=self.reasoning + other.reasoning,
-            incomplete=(
-                other.incomplete
-                if self.incomplete is msgspec.UNSET
-                else self.incomplete
-                if other.incomplete is msgspec.UNSET
-                else self.incomplete + other.incomplete
-            ),
+            stored=_sum(self.stored, other.stored),
+            incomplete=_sum(self.incomplete, other.incomplete),
         )
 
     @property
     def total(self) -> int:
         """Input and output tokens together."""
         return self.input + self.output
+
+
+def _sum(first: int | msgspec.UnsetType, second: int | msgspec.UnsetType) -> int | msgspec.UnsetType:
+    if first is msgspec.UNSET:
+        return second
+    return first if second is msgspec.UNSET else first + second
 
 
 class CallRequest(Value, frozen=True, kw_only=True):

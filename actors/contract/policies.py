@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import attrs
+import msgspec
 
 from .messages import Usage
 
@@ -117,17 +118,22 @@ class Price:
         input: The price of tokens that the model reads.
         output: The price of tokens that the model writes, reasoning included.
         cached: The price of read tokens that the provider had cached; None: as `input`.
+        stored: The price of read tokens that the provider put into its cache; None: as `input`.
     """
 
     input: float
     output: float
     cached: float | None = None
+    stored: float | None = None
 
     def of(self, usage: Usage) -> float:
         """Return what these tokens cost."""
         cached_price = self.input if self.cached is None else self.cached
-        fresh = usage.input - usage.cached
-        return (fresh * self.input + usage.cached * cached_price + usage.output * self.output) / 1_000_000
+        stored_price = self.input if self.stored is None else self.stored
+        stored = 0 if usage.stored is msgspec.UNSET else usage.stored
+        fresh = usage.input - usage.cached - stored
+        read = fresh * self.input + usage.cached * cached_price + stored * stored_price
+        return (read + usage.output * self.output) / 1_000_000
 
 
 @attrs.frozen(kw_only=True)

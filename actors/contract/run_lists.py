@@ -290,6 +290,21 @@ class RunCounts:
 
 
 @attrs.frozen(kw_only=True)
+class EndedRuns:
+    """How many runs ended within one hour with one outcome.
+
+    Attributes:
+        hour: the beginning of the hour, UTC.
+        outcome: the outcome.
+        count: the number of runs, at least 1.
+    """
+
+    hour: datetime
+    outcome: ListedOutcome
+    count: int
+
+
+@attrs.frozen(kw_only=True)
 class RunPage:
     """A page of a list, in the order of its query.
 

@@ -14,7 +14,8 @@ import attrs
 
 from ..contract.plain import JSONValue
 from .codecs.history import nine_id
-from .codecs.variant import COMPATIBLE, OPENAI, ChatVariant, effort
+from .codecs.thinking import Thinking, effort
+from .codecs.variant import COMPATIBLE, OPENAI, ChatVariant
 
 
 @attrs.frozen(kw_only=True)
@@ -41,33 +42,35 @@ class Preset:
 # --- the setting `thinking` -------------------------------------------------------------------------------------------
 
 
-def _openrouter(model: str, thinking: bool | str) -> dict[str, JSONValue]:
-    """One object for the models of all vendors; the service maps efforts to budgets."""
+def _openrouter(model: str, thinking: Thinking) -> dict[str, JSONValue]:
+    """One object for the models of all vendors; the service maps efforts to budgets and back."""
+    if not isinstance(thinking, bool | str):
+        return {"reasoning": {"max_tokens": thinking}}
     if isinstance(thinking, str):
         return {"reasoning": {"effort": thinking}}
     return {"reasoning": {"enabled": True} if thinking else {"effort": "none"}}
 
 
-def _deepseek(model: str, thinking: bool | str) -> dict[str, JSONValue]:
+def _deepseek(model: str, thinking: Thinking) -> dict[str, JSONValue]:
     switch: dict[str, JSONValue] = {"thinking": {"type": "enabled" if thinking else "disabled"}}
     return {**switch, "reasoning_effort": thinking} if isinstance(thinking, str) else switch
 
 
-def _groq(model: str, thinking: bool | str) -> dict[str, JSONValue]:
+def _groq(model: str, thinking: Thinking) -> dict[str, JSONValue]:
     """Qwen's models know "none" and "default", GPT-OSS "low", "medium" and "high"."""
     return effort(thinking, on="default" if "qwen" in model.lower() else "medium")
 
 
-def _mistral(model: str, thinking: bool | str) -> dict[str, JSONValue]:
+def _mistral(model: str, thinking: Thinking) -> dict[str, JSONValue]:
     return effort(thinking, on="high")
 
 
-def _together(model: str, thinking: bool | str) -> dict[str, JSONValue]:
+def _together(model: str, thinking: Thinking) -> dict[str, JSONValue]:
     """A switch for models that can do both, an effort for GPT-OSS."""
     return {"reasoning_effort": thinking} if isinstance(thinking, str) else {"reasoning": {"enabled": thinking}}
 
 
-def _vllm(model: str, thinking: bool | str) -> dict[str, JSONValue]:
+def _vllm(model: str, thinking: Thinking) -> dict[str, JSONValue]:
     """The switch is an argument of the model's template: "enable_thinking" for Qwen, "thinking" for the others."""
     if isinstance(thinking, str):
         return {"reasoning_effort": thinking}
@@ -93,7 +96,7 @@ PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
             base_url="",
             keys=("AZURE_OPENAI_API_KEY",),
             address="AZURE_OPENAI_ENDPOINT",
-            variant=attrs.evolve(OPENAI, key_header="api-key"),
+            variant=attrs.evolve(OPENAI, key_header="api-key", strict="plain"),
         ),
         # api-docs.deepseek.com/guides/thinking_mode: the switch; reasoning_content has to come back where tools are
         # called, and is ignored elsewhere. guides/json_mode: response_format knows json_object only.
@@ -139,7 +142,7 @@ PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
         "openrouter": Preset(
             base_url="https://openrouter.ai/api/v1",
             keys=("OPENROUTER_API_KEY",),
-            variant=ChatVariant(thinking=_openrouter, strict=True),
+            variant=ChatVariant(thinking=_openrouter, budgets=True, strict="plain"),
             headers=(("HTTP-Referer", "OPENROUTER_APP_URL"), ("X-Title", "OPENROUTER_APP_TITLE")),
         ),
         # docs.together.ai/docs/inference/openai-compatibility

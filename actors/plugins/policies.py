@@ -264,7 +264,7 @@ class Budget(PolicyPlugin):
                 way = "give the name of a model, such as 'openai:gpt-5-mini', and a gr.Price"
                 raise AgentDefinitionError(f"Budget(prices={{{name!r:.200}: {price!r:.200}}}): {way}")
             for field, value in attrs.asdict(price).items():
-                if value is not None or field != "cached":
+                if value is not None or field not in ("cached", "stored"):
                     _number(f"Budget(prices={{{name!r}: Price({field}=", value, 0.0, 1e12)
         if not limits and cost is None:
             raise AgentDefinitionError(
@@ -336,7 +336,12 @@ def gathered(where: str, plugins: Iterable[Plugin]) -> Policies:
 def essence(policies: Policies) -> dict[str, Any]:
     """Return the differences from the defaults, as plain data for an agent's digest."""
     return {
-        field.name: attrs.asdict(getattr(policies, field.name))
+        field.name: attrs.asdict(getattr(policies, field.name), filter=_is_set)
         for field in attrs.fields(Policies)
         if getattr(policies, field.name) != field.default
     }
+
+
+def _is_set(field: attrs.Attribute[Any], value: object) -> bool:
+    """Leave out the youngest field where it says nothing, so that agents keep the digests that they had without it."""
+    return field.name != "stored" or value is not None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import attrs
+import msgspec
 
 from ..contract.messages import Usage
 from ..contract.plain import JSONObject, JSONValue
@@ -75,6 +76,10 @@ def event(data: object, name: str = "") -> bytes:
     return (f"event: {name}\n" if name else "").encode() + f"data: {text}\n\n".encode()
 
 
+def _stored(tokens: Usage) -> int:
+    return 0 if tokens.stored is msgspec.UNSET else tokens.stored
+
+
 def _arguments(call: Call) -> str:
     return json.dumps(call.arguments) if call.raw is None else call.raw
 
@@ -108,7 +113,7 @@ def _chat_stream(answer: Answer) -> list[bytes]:
         "prompt_tokens": tokens.input,
         "completion_tokens": tokens.output,
         "total_tokens": tokens.input + tokens.output,
-        "prompt_tokens_details": {"cached_tokens": tokens.cached},
+        "prompt_tokens_details": {"cached_tokens": tokens.cached, "cache_write_tokens": _stored(tokens)},
         "completion_tokens_details": {"reasoning_tokens": tokens.reasoning},
     }
     out.append(chunk(answer.finish or ("tool_calls" if answer.calls else "stop")))
@@ -179,7 +184,7 @@ def _responses_stream(answer: Answer) -> list[bytes]:
     tokens = answer.usage
     usage = {
         "input_tokens": tokens.input,
-        "input_tokens_details": {"cached_tokens": tokens.cached},
+        "input_tokens_details": {"cached_tokens": tokens.cached, "cache_write_tokens": _stored(tokens)},
         "output_tokens": tokens.output,
         "output_tokens_details": {"reasoning_tokens": tokens.reasoning},
         "total_tokens": tokens.input + tokens.output,
@@ -255,8 +260,8 @@ def _anthropic_stream(answer: Answer) -> list[bytes]:
 
     tokens = answer.usage
     usage = {
-        "input_tokens": tokens.input - tokens.cached - 2,
-        "cache_creation_input_tokens": 2,
+        "input_tokens": tokens.input - tokens.cached - _stored(tokens),
+        "cache_creation_input_tokens": _stored(tokens),
         "cache_read_input_tokens": tokens.cached,
         "output_tokens": 1,
     }

@@ -14,6 +14,7 @@ import greenroom as gr
 from greenroom.testing import FunctionModel, call
 from greenroom.transport import Limits, Principal, connect
 from greenroom.transport.client import ListedRunChanged, ListedRuns
+from greenroom.transport.gateway import listing
 from greenroom.transport.gateway.feed import RunListFeed
 from greenroom.transport.gateway.watches import ListWatch
 from greenroom.transport.protocol import down
@@ -393,6 +394,34 @@ async def test_the_client_watches_a_list_over_any_number_of_connections():
         nursery.cancel_scope.cancel()
 
 
+async def test_a_watched_list_of_a_tool_and_a_text_has_the_runs_that_come_to_match():
+    async with served() as (runtime, address), connect(address.url, token=TOKEN) as client:
+        await waiting(runtime, "r1", text="A lamp for Ada")
+        async with client.watch_runs(tool="refund", text="lamp") as changes:
+            with trio.fail_after(60):
+                assert [line.run_id for line in (await anext(changes)).runs] == ["r1"]
+                await waiting(runtime, "r2", text="a bulb")
+                await waiting(runtime, "r3", text="another LAMP")
+                heard = {}
+                while "r3" not in heard or not heard["r3"]:
+                    change = await anext(changes)
+                    if isinstance(change, ListedRunChanged):
+                        heard[change.run_id] = change.line is not None
+                assert heard.get("r2", False) is False
+
+
+async def test_a_page_of_a_search_looks_into_so_many_runs_and_goes_on(monkeypatch):
+    """Nothing is found in the runs of the first page; its cursor leads to the rest, also past runs that are hidden."""
+    monkeypatch.setattr(listing, "READS", 1)
+    async with served() as (runtime, address):
+        await waiting(runtime, "old", text="the needle", by="ann")
+        for number in range(3):
+            await waiting(runtime, f"r{number}", text="x" * 200_000, by="ann")
+        for token in (TOKEN, ANN):
+            found, sizes, _ = await listed(address, token, text="needle")
+            assert (found, sum(sizes), len(sizes) > 1) == (["old"], 1, True)
+
+
 async def line_in(changes, run_id):
     """The row of a run, once it comes as a change of its own."""
     async for change in changes:
@@ -435,3 +464,19 @@ async def test_a_list_whose_visibility_fails_ends_with_an_error_and_nothing_else
         await run.decide((await run.view()).tickets[0].approve())  # the subscription from before continues
         assert (await talk.until("gw.unsubscribed"))[-1]["reason"] == "done"
         assert (await other.ask("watch", id="hers"))["type"] == "gw.runs"  # and the feed serves the others
+
+
+async def test_the_throughput_counts_the_visible_runs_that_ended_by_hour_and_outcome():
+    async with served() as (runtime, address):
+        for number, by in enumerate(("ann", "ann", "bob")):
+            run = await waiting(runtime, f"r{number}", by=by)
+            await run.cancel()
+            await run.result()
+        await waiting(runtime, "open", by="ann")
+        for token, cancelled in ((TOKEN, 3), (ANN, 2)):
+            reply = (await http(address, "GET", "/v1/throughput?hours=3", token=token)).json()
+            assert (len(reply["hours"]), reply["complete"]) == (3, True)
+            assert [hour["hour"] for hour in reply["hours"]] == sorted(hour["hour"] for hour in reply["hours"])
+            assert sum(hour["cancelled"] for hour in reply["hours"]) == cancelled
+            assert sum(hour["completed"] + hour["failed"] + hour["stopped"] for hour in reply["hours"]) == 0
+        assert (await http(address, "GET", "/v1/throughput?hours=0", token=TOKEN)).status == 400

@@ -3,7 +3,7 @@
 import pytest
 
 import greenroom as gr
-from greenroom.testing import call
+from greenroom.testing import ScriptedModel, call
 
 from ..support.runs import agent, home
 
@@ -80,10 +80,36 @@ async def test_a_list_says_what_is_asked_of_whom_and_until_when(shelf, autojump_
         assert (line.asked, line.waiting_since, line.ended_at is None) == ((), None, False)
 
 
+async def test_a_search_finds_what_was_said_and_nothing_that_redaction_hides(shelf, autojump_clock):
+    """Neither what the writer of the events hides, nor what only the reader knows to be a secret."""
+    steps = [call("ask", question="?", id="c1")]
+    talker = agent("The parcel of Ada is at gate seventeen", f"It is {TOKEN}")
+    async with home(shelf, agents=[talker, gr.Agent("asker", model=ScriptedModel(steps), tools=[ask])]) as runtime:
+        first = await runtime.start("helper", "Where is it?\n\nMy order is LAMP-42.", run_id="first")
+        await first.result()
+        await (await runtime.start("asker", "And where is the lamp-42?", run_id="second")).wait()
+        finds = {
+            "lamp-42": ["second", "first"],
+            "gate SEVENTEEN": ["first"],
+            "gate eighteen": [],
+            TOKEN[:10]: [],
+        }
+        for text, expected in finds.items():
+            assert [line.run_id for line in (await runtime.runs(text=text)).runs] == expected
+        assert [line.run_id for line in (await runtime.runs(tool="ask", text="lamp")).runs] == ["second"]
+        assert [line.run_id for line in (await runtime.runs(outcome="completed")).runs] == ["first"]
+        await runtime.cancel("second")
+    async with home(shelf, agents=[talker], secrets=["gate seventeen"]) as knowing:
+        assert [line.run_id for line in (await knowing.runs(text="parcel")).runs] == ["first"]
+        assert (await knowing.runs(text="gate s")).runs == ()
+
+
 @pytest.mark.parametrize(
     "query",
     [
         {"by": 7},
+        {"outcome": "waiting"},
+        {"tool": 7},
         {"text": ""},
         {"text": "x" * 201},
         {"since": "2026-01-01"},

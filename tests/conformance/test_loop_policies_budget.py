@@ -120,6 +120,9 @@ USED = gr.Usage(requests=1, input=1_000_000, output=100_000, cached=400_000)
 def test_a_price_is_per_million_tokens():
     assert gr.Price(1.0, 10.0).of(USED) == 2.0
     assert gr.Price(1.0, 10.0, cached=0.5).of(USED) == pytest.approx(1.8)
+    storing = gr.Usage(requests=1, input=1_000_000, cached=400_000, stored=400_000)
+    assert gr.Price(1.0, 10.0).of(storing) == 1.0
+    assert gr.Price(1.0, 10.0, cached=0.5, stored=1.25).of(storing) == pytest.approx(0.2 + 0.2 + 0.5)
 
 
 @pytest.mark.rule("PO-23")

@@ -17,7 +17,7 @@ from greenroom.actors.models import resolve_model
 from greenroom.actors.models.http import HTTPModel
 from greenroom.actors.testing.wire_formats import SIGNATURE
 from greenroom.models import OpenAIChat
-from greenroom.testing import FaultReply, FaultServer, ScriptedModel, call, open_fault_server, reply, think
+from greenroom.testing import FaultReply, FaultServer, ScriptedModel, call, open_fault_server, reply, text, think
 
 from ..support.providers import KEY, MODELS, model_of
 
@@ -357,6 +357,16 @@ async def test_an_auth_token_is_sent_as_a_bearer_token_if_there_is_no_key(monkey
     assert (second["x-api-key"], "authorization" in second) == ("another-key-of-mine", False)
     assert "not [redacted]" in outcome.message
     assert KEY not in repr((outcome, model, vars(model)))
+
+
+@pytest.mark.rule("M-5", "M-20")
+async def test_a_run_adds_up_what_was_put_into_the_cache():
+    used = gr.Usage(requests=1, input=31, output=9, cached=7, stored=20)
+    model = ScriptedModel([[text("", usage=used), call("add", a=40, b=2)], text("It is 42.", usage=used)])
+    outcome = await gr.run(helper(model), "What is 40 + 2?")
+    assert outcome.usage == gr.Usage(requests=2, input=62, output=18, cached=14, stored=40)
+    faulty = ScriptedModel([text("Hi", usage=gr.Usage(input=1, stored=-1))])
+    assert "usage.stored is -1; give a whole number, 0 or more" in (await gr.run(helper(faulty), "Hi")).message
 
 
 PREFIXES = {"chat": "openai", "responses": "openai-responses", "anthropic": "anthropic", "gemini": "gemini"}

@@ -12,8 +12,10 @@ import pytest
 from greenroom.actors.agents.agent import Agent, stop_at_tools
 from greenroom.actors.contract import stop
 from greenroom.actors.contract.codec import SchemaError
+from greenroom.actors.contract.policies import Price
 from greenroom.actors.errors import AgentDefinitionError, UsageError
 from greenroom.actors.models import resolve_model
+from greenroom.actors.plugins.policies import Budget
 from greenroom.actors.testing import ScriptedModel
 from greenroom.actors.tools import tool
 
@@ -251,6 +253,10 @@ def test_whatever_can_change_a_run_changes_the_digest(options):
 def test_the_digest_of_an_agent_without_background_tools_is_what_it_always_was():
     """Else every run of an older release would be informed that its agent has changed."""
     assert Agent("support", tools=[add]).spec.digest == "e14b2a362d5a3334a40e5e99f50bb1c6"
+    budget = Budget(cost=1, prices={"openai:x": Price(1, 2)})
+    assert Agent("a", model="openai:x", plugins=[budget]).spec.digest == "35679b4fcbf160b0a161e3e04a2e40f3"
+    dearer = Budget(cost=1, prices={"openai:x": Price(1, 2, stored=2)})
+    assert Agent("a", model="openai:x", plugins=[dearer]).spec.digest != "35679b4fcbf160b0a161e3e04a2e40f3"
 
 
 def test_a_background_tool_brings_two_built_in_ones():

@@ -73,8 +73,8 @@ def _completed(end: gr.Completed[object], screen: Screen) -> ExitReport:
     if (notice := _CUT.get(end.finish or "")) is not None:
         screen.row(notice, "warn")
     screen.row()
-    tokens = f"{usage.input:,} tokens in, {usage.output:,} out"
-    screen.row(f"completed · {text_format.plural(usage.requests, 'model request')} · {tokens}", "dim")
+    counts = f"{text_format.plural(usage.requests, 'model request')} · {text_format.tokens(usage)}"
+    screen.row(f"completed · {counts}", "dim")
     return ExitReport("completed", exits.COMPLETED, more)
 
 

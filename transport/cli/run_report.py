@@ -166,7 +166,7 @@ class RunReport:
             text_format.plural(len(view.calls), "call"),
             text_format.plural(view.last_sequence, "event"),
             text_format.plural(usage.requests, "model request"),
-            f"{usage.input:,} tokens in, {usage.output:,} out" + (" as far as reported" if usage.incomplete else ""),
+            text_format.tokens(usage) + (" as far as reported" if usage.incomplete else ""),
         ]
         screen.row(" · ".join(counts), "dim")
         screen.row()

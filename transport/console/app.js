@@ -3,7 +3,9 @@
 import { Api } from "./api.js";
 import { askCancel, askPause, askStart, askToken, dialogOpen, showHelp, singleKeys } from "./dialogs.js";
 import { announce, h, icon, say, sayAgain, tell } from "./dom.js";
+import { fieldsOf, filtersOf, queryOf } from "./filters.js";
 import { number } from "./format.js";
+import { Inbox } from "./inbox.js";
 import { Link } from "./link.js";
 import { RunModel } from "./model.js";
 import { showQueues } from "./queues.js";
@@ -11,10 +13,11 @@ import { showRules } from "./rules.js";
 import { explain, toast } from "./messages.js";
 import { Narrow } from "./narrow.js";
 import { Page } from "./page.js";
+import { Places } from "./places.js";
 import { keep, recall } from "./prefs.js";
 import { readRow } from "./runrow.js";
 import { Runs } from "./runs.js";
-import { addressOf, getToken, readAddress, setToken } from "./session.js";
+import { INBOX, addressOf, getToken, readAddress, setToken } from "./session.js";
 import { getLanguage, knows, setLanguage, t } from "./words.js";
 
 const KEPT = 5; // runs whose events stay in memory, so that returning to one costs only the new events
@@ -71,16 +74,34 @@ class App {
       },
     );
     this.narrow = new Narrow(
-      { filters: part("filters"), search: part("search"), toggle: part("narrow"), panel: part("narrowing") },
       {
-        changed: (status, query) => this.runs.filter(status, query),
+        filters: part("filters"),
+        search: part("search"),
+        toggle: part("narrow"),
+        panel: part("narrowing"),
+        saved: part("saved"),
+      },
+      {
+        changed: (filters) => this.#filtered(filters),
         agents: async () => (this.may("start") ? await this.api.agents() : []),
         me: () => this.principal,
       },
     );
+    this.places = new Places(part("places"));
+    this.inbox = new Inbox(part("inbox"), {
+      api: this.api,
+      link: this.link,
+      me: () => this.principal,
+      may: (scope) => this.may(scope),
+      keys: singleKeys,
+      explain,
+      open: () => (location.hash = INBOX),
+      counted: (n, more) => this.#asked(n, more),
+    });
     this.#controls();
     sayAgain();
-    this.#go(address.run);
+    if (address.fields) this.narrow.set(filtersOf(address.fields));
+    this.#go(address.run, address.inbox);
     this.link.open();
     setInterval(() => document.hidden || this.#tick(), 1_000);
     // animation frames do not fire in a hidden page, but its title is visible
@@ -113,7 +134,12 @@ class App {
     this.runs.counted(counts);
   }
 
+  asked(frame) {
+    this.inbox.asked(frame);
+  }
+
   unlisted(watch, error) {
+    this.inbox.unlisted(watch, error);
     this.runs.unlisted(watch, error);
   }
 
@@ -179,6 +205,7 @@ class App {
     part("rules").hidden = !this.may("follow");
     if (this.#steady === false) announce(t("link.said.live"));
     this.#steady = true;
+    if (this.may("follow")) this.inbox.watch();
     if (this.may("follow")) this.runs.open();
     else this.runs.forbidden();
     if (changed && this.#current) this.page.show(this.#current);
@@ -188,6 +215,7 @@ class App {
   #signIn(refused) {
     if (refused) setToken(null);
     this.runs.clear();
+    this.inbox.clear();
     for (const id of ["you", "out", "start", "queues", "rules"]) part(id).hidden = true;
     askToken({
       refused,
@@ -210,9 +238,11 @@ class App {
 
   // --- --- the shown run ---------------------------------------------------------------------------------------------
 
-  /** Show the run in the address. */
-  #go(run) {
-    part("shell").dataset.view = run ? "run" : "list";
+  /** Show the run in the address, or the inbox. */
+  #go(run, inbox = false) {
+    part("shell").dataset.view = inbox ? "inbox" : run ? "run" : "list";
+    this.inbox.show(inbox);
+    this.places.show(inbox);
     if (this.#current?.run === run) return;
     if (this.#current) this.#current.cursor = this.link.leave(this.#current.run);
     this.#current = run ? this.#entry(run) : null;
@@ -237,14 +267,31 @@ class App {
   }
 
   #open(run) {
-    if (location.hash !== addressOf(run)) history.pushState(null, "", addressOf(run));
+    const address = addressOf(run, this.#fields);
+    if (location.hash !== address) history.pushState(null, "", address);
     this.#go(run);
   }
 
+  /** An address that only names a run, such as that of a row, leaves the list as it is. */
   #addressChanged() {
-    const { run, tokenCame } = readAddress();
+    const { run, inbox, fields, tokenCame } = readAddress();
     if (tokenCame) this.link.open();
-    this.#go(run);
+    if (fields) this.narrow.set(filtersOf(fields));
+    else if (!inbox) this.#keepAddress(run);
+    this.#go(run, inbox);
+  }
+
+  /** The list has other filters: they are in the address, so that it can be sent, kept and loaded again. */
+  #filtered(filters) {
+    this.#fields = fieldsOf(filters);
+    this.runs.filter(filters.show, queryOf(filters));
+    if (!readAddress().inbox) this.#keepAddress(readAddress().run);
+  }
+  #fields = [];
+
+  #keepAddress(run) {
+    const address = addressOf(run, this.#fields);
+    if (location.hash !== address) history.replaceState(history.state, "", address);
   }
 
   // --- drawing -------------------------------------------------------------------------------------------------------
@@ -289,11 +336,16 @@ class App {
 
   #title() {
     const entry = this.#current;
-    const waiting = Math.max(this.waiting ?? 0, entry?.model.open.length ?? 0);
+    const waiting = Math.max(this.waiting ?? 0, this.inbox.list.count, entry?.model.open.length ?? 0);
     const { agent, shown: stage } = entry?.model ?? {};
     const named = agent && stage ? `${agent} · ${knows(`stage.${stage}`) ? t(`stage.${stage}`) : stage} - ` : "";
     const title = `${waiting ? `(${number(waiting)}) ` : ""}${named}${t("app.title")}`;
     if (document.title !== title) document.title = title;
+  }
+
+  #asked(count, more) {
+    this.places.counted(count, more);
+    this.#title();
   }
 
   #waiting(count) {
@@ -427,6 +479,7 @@ class App {
     keep("language", getLanguage());
     sayAgain();
     this.runs.again();
+    this.inbox.again();
     this.page.again();
     this.#title();
   }
@@ -448,6 +501,7 @@ class App {
       return;
     }
     const inList = part("runs").contains(event.target);
+    if (this.inbox.shown && this.inbox.key(event)) return event.preventDefault();
     if (inList && (event.key === "ArrowDown" || event.key === "ArrowUp"))
       this.runs.move(event.key === "ArrowDown" ? 1 : -1);
     else if (event.key === "Escape") this.#back();
@@ -472,6 +526,9 @@ class App {
         return this.page.approvals.focusNext();
       case "l":
         this.page.timeline.toLatest();
+        return true;
+      case "i":
+        location.hash = INBOX;
         return true;
       case "?":
         showHelp();

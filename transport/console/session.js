@@ -1,9 +1,14 @@
 // The token: from the fragment of the address to this tab's session storage, and to no other place.
 
 const KEY = "greenroom.token";
+/** The address of the inbox. */
+export const INBOX = "#inbox";
 let inMemory = null; // for browsers that forbid storage
 
-/** Parse the address: `#run=...` is the run to show, `#token=...` is removed at once. */
+/**
+ * Parse the address: `run` is the run to show, `token` is removed immediately, `fields` are the filters of the list,
+ * null in an address that only names a run; `inbox`: the address is that of the inbox.
+ */
 export function readAddress() {
   const said = new URLSearchParams(location.hash.slice(1));
   const token = said.get("token");
@@ -13,11 +18,17 @@ export function readAddress() {
     history.replaceState(history.state, "", location.pathname + (rest ? `#${rest}` : ""));
     if (token.trim()) setToken(token.trim());
   }
-  return { run: said.get("run"), tokenCame: token !== null };
+  const run = said.get("run");
+  const inbox = said.has("inbox");
+  for (const name of ["run", "inbox"]) said.delete(name);
+  return { run, inbox, fields: (run || inbox) && !said.size ? null : said, tokenCame: token !== null };
 }
 
-/** The address of a run; without a run, the address of the list. */
-export const addressOf = (run) => (run ? `#${new URLSearchParams({ run })}` : location.pathname);
+/** The address of a run; without a run, the address of the list. `fields` are the filters of the list. */
+export function addressOf(run, fields = []) {
+  const said = String(new URLSearchParams([...(run ? [["run", run]] : []), ...fields]));
+  return said ? `#${said}` : location.pathname;
+}
 
 export function getToken() {
   try {

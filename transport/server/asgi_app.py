@@ -1,19 +1,21 @@
-"""`asgi_app`: the gateway as an ASGI 3 application, for a server that runs on trio."""
+"""`asgi_app`: the gateway as an ASGI 3 application, for a server that runs on trio.
+
+`greenroom.aio.asgi_app` is its counterpart for servers on asyncio; it opens the same `OpenGateway` in a trio thread.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self, TypedDict, Unpack
 
 import attrs
 import trio
 
 import greenroom as gr
-from greenroom.actors.entry import checks_options
+from greenroom.actors.options import unknown_option
 from greenroom.supervision import ActorContext
 from greenroom.supervision.nursery import open_collapsing_nursery
 
@@ -23,9 +25,10 @@ from ..gateway.exposed import Cards
 from ..gateway.gateway import Gateway, OnAbort
 from ..gateway.http import refusal
 from ..gateway.outbox import Outbox, Receive, Send, TrioOutbox
+from ..gateway.sign_in import Authenticate, SignIn
 from ..protocol.codes import Refused
 from ..protocol.limits import Limits
-from .plan import all_principals, plan_gateway
+from .plan import all_principals, all_sign_ins, plan_gateway
 from .serve import supervise
 
 logger = logging.getLogger("greenroom.gateway")
@@ -34,6 +37,33 @@ FAREWELL: Final = 1.0
 """Seconds for the end of a connection whose server has cancelled it."""
 
 Opening = AbstractAsyncContextManager[gr.Runtime]
+
+
+class AsgiOptions(TypedDict, total=False):
+    """The options of `asgi_app`; see there."""
+
+    token: str | None
+    principals: Iterable[Principal]
+    authenticate: Authenticate | SignIn | Iterable[SignIn]
+    hosts: Iterable[str]
+    origins: Iterable[str]
+    limits: Limits | None
+    on_abort: OnAbort
+    a2a: Iterable[str] | None
+    a2a_default: str | None
+    a2a_cards: Cards
+    mcp: Iterable[str] | None
+
+
+class Server(Protocol):
+    """Serves connections of an ASGI server."""
+
+    @property
+    def is_open(self) -> bool:
+        """False once no connection can begin."""
+
+    async def serve(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """Serve a connection until everything is sent."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -47,22 +77,33 @@ class OpenGateway:
 
     gateway: Gateway
     doorways: Doorways
-    _nursery: trio.Nursery = attrs.field(init=False)
+    _nursery: trio.Nursery | None = None
 
     def __repr__(self) -> str:
         return f"<OpenGateway {self.gateway!r}>"
 
+    @property
+    def is_open(self) -> bool:
+        """False before the beginning, after the end, and between a crash and the next incarnation."""
+        return self._nursery is not None
+
     async def connections(self, ctx: ActorContext[object]) -> None:
         """Run the connections until cancelled; a static child of the gateway's supervisor."""
-        async with open_collapsing_nursery() as self._nursery:
-            self.gateway.fanout.open(self._nursery)
-            ctx.ready()
-            await trio.sleep_forever()
+        try:
+            async with open_collapsing_nursery() as self._nursery:
+                self.gateway.fanout.open(self._nursery)
+                ctx.ready()
+                await trio.sleep_forever()
+        finally:
+            self._nursery = None
 
     def begin(self, scope: Mapping[str, Any], receive: Receive, outbox: Outbox) -> AsgiStream:
         """Serve a connection, in a task of the gateway."""
         stream = AsgiStream(self.gateway, receive, outbox)
-        self._nursery.start_soon(serve_connection, stream, self.doorways, scope)
+        if self._nursery is None:
+            outbox.end()
+        else:
+            self._nursery.start_soon(serve_connection, stream, self.doorways, scope)
         return stream
 
     async def serve(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
@@ -71,7 +112,8 @@ class OpenGateway:
         Cancellation: the stream or WebSocket ends well-formed, which takes at most `FAREWELL` seconds.
         """
         outbox = TrioOutbox()
-        self._nursery.start_soon(outbox.run, send)
+        if self._nursery is not None:
+            self._nursery.start_soon(outbox.run, send)
         stream = self.begin(scope, receive, outbox)
         try:
             await outbox.over()
@@ -84,7 +126,8 @@ class OpenGateway:
             outbox.abandon()
 
 
-OpensGateway = Callable[[], AbstractAsyncContextManager[OpenGateway]]
+Opens = Callable[[], AbstractAsyncContextManager[Server]]
+OpensGateway = Callable[[gr.Runtime], AbstractAsyncContextManager[OpenGateway]]
 
 
 class AsgiApp:
@@ -94,9 +137,9 @@ class AsgiApp:
     lifespan on to mounted applications. Otherwise each request is refused with the code `closing`.
     """
 
-    def __init__(self, open_gateway: OpensGateway) -> None:
-        self._open_gateway = open_gateway
-        self._opened: OpenGateway | None = None
+    def __init__(self, opens: Opens) -> None:
+        self._opens = opens
+        self._opened: Server | None = None
         self._stack = AsyncExitStack()
 
     def __repr__(self) -> str:
@@ -110,7 +153,7 @@ class AsgiApp:
         """
         if self._opened is not None:
             raise gr.UsageError("this application serves already; enter it once, by its lifespan or by `async with`")
-        self._opened = await self._stack.enter_async_context(self._open_gateway())
+        self._opened = await self._stack.enter_async_context(self._opens())
         return self
 
     async def __aexit__(
@@ -126,7 +169,7 @@ class AsgiApp:
         """Serve one scope."""
         if scope["type"] == "lifespan":
             await lifespan(self, receive, send)
-        elif self._opened is None:
+        elif self._opened is None or not self._opened.is_open:
             await refuse_closed(scope, receive, send)
         else:
             await self._opened.serve(scope, receive, send)
@@ -162,21 +205,7 @@ async def refuse_closed(scope: Mapping[str, Any], receive: Receive, send: Send) 
     await send({"type": "http.response.body", "body": response.body})
 
 
-@checks_options
-def asgi_app(
-    runtime: gr.Runtime | Opening,
-    *,
-    token: str | None = None,
-    principals: Iterable[Principal] = (),
-    hosts: Iterable[str] = (),
-    origins: Iterable[str] = (),
-    limits: Limits | None = None,
-    on_abort: OnAbort = "continue",
-    a2a: Iterable[str] | None = None,
-    a2a_default: str | None = None,
-    a2a_cards: Cards = "private",
-    mcp: Iterable[str] | None = None,
-) -> AsgiApp:
+def asgi_app(runtime: gr.Runtime | Opening, **options: Unpack[AsgiOptions]) -> AsgiApp:
     """Return the gateway as an ASGI 3 application for a server on trio, such as `hypercorn -k trio`.
 
         app = asgi_app(gr.open_runtime("runs.db", agents=[support]), token=...)
@@ -188,52 +217,61 @@ def asgi_app(
     Args:
         runtime: An open runtime, or what `gr.open_runtime` returns: it is then entered with the application, and left
             after it.
-        token: Token of the principal "operator", which has all scopes.
-        principals: Further principals. Either these or a token must be given.
-        hosts: Accepted Host headers in addition to those of loopback, for connections on loopback; as the only ones
-            for all other connections. Needed behind a proxy on the same machine.
-        origins: Pages of other hosts that may use the gateway, as in `serve`.
-        limits: Limits on what clients can send and hold. `connections` counts requests and WebSockets.
-        on_abort: Effect on a run whose client closes its chat stream, as in `serve`.
-        a2a: Keys of the agents that A2A clients may use, as in `serve`.
-        a2a_default: The agent whose card is at /.well-known/agent-card.json below the root path, as in `serve`.
-        a2a_cards: Whether cards need a token, as in `serve`.
-        mcp: Keys of the agents that are MCP tools, as in `serve`.
+        **options: `token`, `principals` or `authenticate` must be given. `hosts` are accepted Host headers: on
+            loopback in addition to its names, elsewhere without others. `limits.connections` counts requests and
+            WebSockets. `authenticate`, `origins`, `on_abort`, `a2a`, `a2a_default`, `a2a_cards` and `mcp` are those of
+            `serve`.
 
     Raises:
-        UsageError: An argument is invalid. Keys of agents are checked when the application is entered.
+        UsageError: An option is invalid. Keys of agents are checked when the application is entered.
     """
-    who = all_principals(principals, token)
-    if not who:
-        raise gr.UsageError("an application can be reached from outside: give token=... or principals=[...]")
-    plan = partial(
-        plan_gateway,
-        principals=who,
-        limits=limits,
-        on_abort=on_abort,
-        a2a=a2a,
-        a2a_default=a2a_default,
-        a2a_cards=a2a_cards,
-        mcp=mcp,
-    )
-    doorways = Doorways(hosts, origins)
+    opens = gateway_opener(**options)
 
     @asynccontextmanager
-    async def opened() -> AsyncIterator[OpenGateway]:
+    async def entered() -> AsyncIterator[OpenGateway]:
         async with AsyncExitStack() as stack:
-            entered = runtime if isinstance(runtime, gr.Runtime) else await stack.enter_async_context(runtime)
-            make = await plan(entered)
-            yield await stack.enter_async_context(_serving(OpenGateway(make(OriginPolicy(hosts=None)), doorways)))
+            opened = runtime if isinstance(runtime, gr.Runtime) else await stack.enter_async_context(runtime)
+            yield await stack.enter_async_context(opens(opened))
 
-    return AsgiApp(opened)
+    return AsgiApp(entered)
 
 
-@asynccontextmanager
-async def _serving(opened: OpenGateway) -> AsyncIterator[OpenGateway]:
-    async def run(*, task_status: trio.TaskStatus[None]) -> None:
-        await supervise(opened.gateway, opened.connections, task_status.started)
+def gateway_opener(**options: Unpack[AsgiOptions]) -> OpensGateway:
+    """Return a function that opens a gateway with these options for a runtime; see `asgi_app`.
 
-    async with open_collapsing_nursery() as nursery:
-        await nursery.start(run)
-        yield opened
-        nursery.cancel_scope.cancel()
+    Raises:
+        UsageError: An option is invalid.
+    """
+    for name in options.keys() - AsgiOptions.__annotations__.keys():
+        raise unknown_option("asgi_app", name, AsgiOptions.__annotations__)
+    who = all_principals(options.get("principals", ()), options.get("token"))
+    sign_ins = all_sign_ins(options.get("authenticate", ()))
+    if not who and not sign_ins:
+        way = "give token=..., principals=[...] or authenticate=..."
+        raise gr.UsageError(f"an application can be reached from outside: {way}")
+    doorways = Doorways(options.get("hosts", ()), options.get("origins", ()))
+
+    @asynccontextmanager
+    async def opens(runtime: gr.Runtime) -> AsyncIterator[OpenGateway]:
+        make = await plan_gateway(
+            runtime,
+            who,
+            limits=options.get("limits"),
+            on_abort=options.get("on_abort", "continue"),
+            a2a=options.get("a2a"),
+            a2a_default=options.get("a2a_default"),
+            a2a_cards=options.get("a2a_cards", "private"),
+            mcp=options.get("mcp"),
+            sign_ins=sign_ins,
+        )
+        opened = OpenGateway(make(OriginPolicy(hosts=None)), doorways)
+
+        async def run(*, task_status: trio.TaskStatus[None]) -> None:
+            await supervise(opened.gateway, opened.connections, task_status.started)
+
+        async with open_collapsing_nursery() as nursery:
+            await nursery.start(run)
+            yield opened
+            nursery.cancel_scope.cancel()
+
+    return opens

@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any, Final
 
+from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.plain import JSONObject
 
 _HIDING: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -161,6 +162,12 @@ def lines_of(text: str) -> str:
 def plural(count: int, noun: str) -> str:
     """Format a count: 1 line, 2 lines, 1,000 lines; for nouns whose plural ends in -s."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def tokens(usage: Usage) -> str:
+    """Format the tokens of a run: 1,000 tokens in (800 of them cached), 20 out."""
+    cached = f" ({usage.cached:,} of them cached)" if usage.cached else ""
+    return f"{usage.input:,} tokens in{cached}, {usage.output:,} out"
 
 
 def duration(seconds: float) -> str:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar, Final, Literal
 
+import msgspec
+
 from ...contract.messages import Usage
 from ...contract.parts import Part
 from ...contract.plain import JSONObject, JSONValue
@@ -261,6 +263,7 @@ class ClaudeDialect(JSONLinesDialect):
             input=count(usage.get("input_tokens")) + cache_reads + cache_writes,
             output=count(usage.get("output_tokens")),
             cached=cache_reads,
+            stored=cache_writes or msgspec.UNSET,
         )
         yield UsageSeen(usage=self._usage)
 

@@ -1,63 +1,43 @@
 """Anthropic messages.
 
 Source: the types of the official Python SDK (anthropic 2.12). The mark of a whole answer is `message_stop`, or the
-`message_delta` with a stop reason before it. Content blocks go back as they came if there is thinking among them.
+`message_delta` with a stop reason before it. Content blocks go back as they came if there is thinking among them, or
+work of Anthropic's own tools (searches, code that ran).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
 from typing import Final
 
 from typing_extensions import override
 
-from ...abc import CallDelta, ModelDelta, ReasoningDelta, TextDelta
-from ...contract.messages import FinishReason, ModelRequest, ModelResponse, Usage
+from ...contract.messages import ModelRequest, ToolInfo
 from ...contract.plain import JSONObject, JSONValue
-from ...errors import ModelError
 from . import parts
+from .anthropic_stream import AnthropicDecoder
 from .faults import from_object
 from .history import Entry, Said, Thread
-from .port import (
-    Codec,
-    Decoder,
-    Encoded,
-    PartialCall,
-    Reported,
-    StreamError,
-    besides,
-    calls_of,
-    cause,
-    count,
-    json_text,
-    mapping,
-    model_name,
-    string,
-)
+from .port import Codec, Decoder, Encoded, Reported, mapping
 from .schemas import closed_schema, object_schema, words
-from .settings import extra_body, extra_headers, renamed
+from .settings import extra_body, extra_headers, provider_files, provider_tools, renamed
+from .thinking import anthropic_fault, anthropic_takes_budget, anthropic_thinking
 
 NEWEST: Final = "2026-10-21"
 """Version of the API that is asked for."""
 SAMPLED: Final = "2023-06-01"
 """The version that takes temperature, top_p and top_k."""
+FILES: Final = "files-api-2025-04-14"
+"""The beta of files by their ids, which that version needs."""
 MAX_TOKENS: Final = 8192
 """Default for max_tokens, which the format requires."""
 RENAMED: Final = {"max_tokens": "max_tokens", "stop_sequences": "stop_sequences", "service_tier": "service_tier"}
-COUNTS: Final = (
-    *("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens"),
-    "output_tokens_details",
-)
-"""The counts that are read."""
-SAMPLING: Final = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k"}
-FINISHES: Final[Mapping[str, FinishReason]] = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "tool_use": "tool_calls",
-    "max_tokens": "length",
-    "refusal": "refusal",
+RETENTIONS: Final[Mapping[str, JSONObject]] = {
+    "5m": {"type": "ephemeral"},
+    "1h": {"type": "ephemeral", "ttl": "1h"},
 }
+"""The setting cache_retention -> the mark of the end of a beginning that the provider keeps."""
+SAMPLING: Final = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k"}
 
 
 class AnthropicCodec(Codec):
@@ -77,7 +57,17 @@ class AnthropicCodec(Codec):
         self._native = native
         sampling = SAMPLING if api_version == SAMPLED else {}
         self._wire_names = {**RENAMED, **sampling}
-        self.settings = (*self._wire_names, "parallel_tool_calls", "thinking")
+        self.settings = (*self._wire_names, "parallel_tool_calls", "thinking", "cache_retention")
+        self.budgets = anthropic_takes_budget(model)
+
+    @override
+    def check(self, settings: JSONObject) -> str | None:
+        fault = super().check(settings)
+        if fault is not None:
+            return fault
+        if (retention := settings.get("cache_retention")) is not None and retention not in RETENTIONS:
+            return f"cache_retention={retention!r:.100}: give one of {', '.join(RETENTIONS)}"
+        return anthropic_fault(self._model, settings)
 
     @override
     def auth(self, key: str) -> Mapping[str, str]:
@@ -101,20 +91,23 @@ class AnthropicCodec(Codec):
         }
         if system:
             body["system"] = system
-        if request.tools:
-            body["tools"] = [
-                {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
-                for tool in request.tools
-            ]
-            choice = _choice(request.tool_choice, settings.get("parallel_tool_calls"))
-            if choice != {"type": "auto"}:
-                body["tool_choice"] = choice
-        config = _config(body, settings.get("thinking"))
+        if files := provider_files(settings, _file):
+            _put_in_front(body["messages"], files)
+        body |= _tools(request)
+        fields, config = anthropic_thinking(
+            self._model, settings.get("thinking"), settings.get("max_tokens"), MAX_TOKENS
+        )
+        body |= fields
         if form is not None:
             config["format"] = {"type": "json_schema", "schema": form}
         if config:
             body["output_config"] = config
-        headers = {"anthropic-version": self._version, **extra_headers(settings)}
+        if retention := settings.get("cache_retention"):
+            _mark(body, RETENTIONS[retention])
+        headers = {"anthropic-version": self._version}
+        if files and self._version == SAMPLED:
+            headers["anthropic-beta"] = FILES
+        headers |= extra_headers(settings)
         return Encoded(path="/v1/messages", body=body | extra_body(settings), headers=headers)
 
     @override
@@ -128,6 +121,29 @@ class AnthropicCodec(Codec):
         return from_object(status, error, (error.get("type"),))
 
 
+def _tools(request: ModelRequest) -> dict[str, JSONValue]:
+    """Return the fields of the tools, and of the choice among them."""
+    tools = [*map(_tool, request.tools), *provider_tools(request.settings)]
+    choice = _choice(request.tool_choice, request.settings.get("parallel_tool_calls"))
+    chosen = {"tool_choice": choice} if request.tools and choice != {"type": "auto"} else {}
+    return {**({"tools": tools} if tools else {}), **chosen}
+
+
+def _tool(tool: ToolInfo) -> JSONObject:
+    return {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
+
+
+def _file(file_id: str) -> JSONObject:
+    return {"type": "document", "source": {"type": "file", "file_id": file_id}}
+
+
+def _put_in_front(messages: list[dict[str, JSONValue]], files: list[JSONObject]) -> None:
+    """Put files in front of the first input."""
+    first = next((message for message in messages if message["role"] == "user"), None)
+    if first is not None:
+        first["content"] = [*files, *first["content"]]
+
+
 def _choice(choice: str, parallel: bool | None) -> dict[str, JSONValue]:
     """Return the field tool_choice, which also says whether the answer may have several calls."""
     if choice == "none":
@@ -137,12 +153,15 @@ def _choice(choice: str, parallel: bool | None) -> dict[str, JSONValue]:
     return tool_choice if parallel is None else {**tool_choice, "disable_parallel_tool_use": not parallel}
 
 
-def _config(body: dict[str, JSONValue], thinking: bool | str | None) -> dict[str, JSONValue]:
-    """Put the setting `thinking` into a body; returns the output_config that belongs to it."""
-    if thinking is None:
-        return {}
-    body["thinking"] = {"type": "adaptive", "display": "summarized"} if thinking else {"type": "disabled"}
-    return {"effort": thinking} if isinstance(thinking, str) else {}
+def _mark(body: dict[str, JSONValue], mark: JSONObject) -> None:
+    """Mark where beginnings of the request end that later requests share: tools, system text, the two newest inputs."""
+    if body.get("tools"):
+        body["tools"][-1] = {**body["tools"][-1], "cache_control": mark}
+    if "system" in body:
+        body["system"] = [{"type": "text", "text": body["system"], "cache_control": mark}]
+    inputs = [message["content"] for message in body["messages"] if message["role"] == "user"]
+    for blocks in inputs[-2:]:
+        blocks[-1] = {**blocks[-1], "cache_control": mark}
 
 
 def _form(schema: JSONObject) -> dict[str, JSONValue] | None:
@@ -190,151 +209,4 @@ def _said(blocks: Sequence[JSONObject]) -> Said:
     return Said(
         "".join(block["text"] for block in blocks if block["type"] == "text"),
         [(block["id"], block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"],
-    )
-
-
-class AnthropicDecoder(Decoder):
-    """Reads the events of one answer."""
-
-    def __init__(self, provider: str) -> None:
-        super().__init__()
-        self._provider = provider
-        self._blocks: dict[int, dict[str, JSONValue]] = {}  # by index, as the calls
-        self._pieces: dict[int, dict[str, list[str]]] = {}  # by index and field: the texts that grow
-        self._calls: dict[int, PartialCall] = {}
-        self._counts: dict[str, JSONValue] = {}
-        self._reason = ""
-        self._explanation = ""
-
-    @override
-    def take(self, name: str, data: JSONObject) -> Iterator[ModelDelta]:
-        index = count(data.get("index"))
-        match string(data.get("type")) or name:
-            case "message_start":
-                message = mapping(data.get("message"))
-                self.model = model_name(message.get("model"))
-                self._count(mapping(message.get("usage")))
-            case "content_block_start":
-                yield from self._begin(index, mapping(data.get("content_block")))
-            case "content_block_delta":
-                yield from self._delta(index, mapping(data.get("delta")))
-            case "message_delta":
-                self._count(mapping(data.get("usage")))
-                self._stop(mapping(data.get("delta")))
-            case "message_stop":
-                self.complete = self.finished = True
-            case "error":
-                raise StreamError(data)
-            case _:  # a ping, or an event that is new
-                pass
-
-    def _begin(self, index: int, block: JSONObject) -> Iterator[ModelDelta]:
-        fields = self._blocks[index] = {key: value for key, value in block.items() if value is not None}
-        self._pieces[index] = {}
-        kind = string(fields.get("type"))
-        arguments = fields.get("input") if kind == "tool_use" else None
-        sized_fields = besides(fields, kind) if kind in ("text", "thinking") else fields
-        self.keep({key: value for key, value in sized_fields.items() if value is not arguments})
-        if kind == "tool_use":
-            call = self._calls[index] = self.new_call(string(fields.get("id")), string(fields.get("name")))
-            call.ready = arguments or None
-            if arguments:
-                self.grow_values(json_text(arguments))
-            yield CallDelta(index, call.tool)
-        if kind in ("text", "thinking"):
-            text = fields[kind] = string(fields.get(kind))
-            self.grow(text)
-            if text:
-                yield TextDelta(text) if kind == "text" else ReasoningDelta(text)
-
-    def _delta(self, index: int, delta: JSONObject) -> Iterator[ModelDelta]:
-        if index not in self._blocks:
-            self.part()
-        block = self._blocks.setdefault(index, {})
-        match delta.get("type"):
-            case "text_delta" if text := string(delta.get("text")):
-                block.setdefault("type", "text")
-                self._grow(index, "text", text)
-                yield TextDelta(text)
-            case "thinking_delta" if text := string(delta.get("thinking")):
-                block.setdefault("type", "thinking")
-                self._grow(index, "thinking", text)
-                yield ReasoningDelta(text)
-            case "signature_delta":
-                self._grow(index, "signature", string(delta.get("signature")))
-            case "input_json_delta" if index in self._calls:
-                text = string(delta.get("partial_json"))
-                self.grow_values(text)
-                if text:
-                    self._calls[index].ready = None
-                    self._calls[index].arguments.append(text)
-                    yield CallDelta(index, arguments=text)
-            case _:  # empty, or a kind of delta that is new
-                pass
-
-    def _grow(self, index: int, field: str, text: str) -> None:
-        self.grow(text)
-        beginning = string(self._blocks[index].get(field))
-        self._pieces.setdefault(index, {}).setdefault(field, [beginning]).append(text)
-
-    def _stop(self, delta: JSONObject) -> None:
-        if reason := string(delta.get("stop_reason")):
-            self._reason, self.complete = reason, True
-            self._explanation = cause(mapping(delta.get("stop_details")).get("explanation"))
-
-    def _count(self, usage: JSONObject) -> None:
-        """Merge counts: those of `message_delta` are totals, and replace earlier ones where they are given."""
-        self._counts |= {key: usage[key] for key in COUNTS if usage.get(key) is not None}
-        self.usage = usage_of(self._counts)
-
-    @override
-    def response(self) -> ModelResponse:
-        if self._reason == "model_context_window_exceeded":
-            text = "the answer filled the model's context window"
-            raise ModelError(text, kind="context_overflow", usage=self.usage)
-        for index, fields in self._pieces.items():
-            self._blocks[index] |= {field: "".join(pieces) for field, pieces in fields.items()}
-        finish = FINISHES.get(self._reason, "other")
-        if finish == "refusal":  # the text so far is not to be used
-            refusal = self._explanation or "the model refused to answer"
-            return ModelResponse(usage=self.usage, model=self.model, refusal=refusal, finish=finish)
-        calls = calls_of([self._calls[index] for index in sorted(self._calls)], finish)
-        return ModelResponse(
-            text=self._texts(),
-            calls=calls,
-            usage=self.usage,
-            model=self.model,
-            finish="tool_calls" if calls and finish == "stop" else finish,
-            provider=self._provider,
-            items=self._items(),
-        )
-
-    def _texts(self) -> tuple[str, ...]:
-        """Return the texts; blocks side by side, as those of an answer with citations, are one text."""
-        blocks = (self._blocks[index] for index in sorted(self._blocks))
-        runs = groupby(blocks, key=lambda block: block.get("type") == "text")
-        texts = ("".join(string(block.get("text")) for block in run) for is_text, run in runs if is_text)
-        return tuple(filter(None, texts))
-
-    def _items(self) -> tuple[JSONObject, ...]:
-        """Return the content blocks, if there is thinking among them."""
-        for index, call in self._calls.items():
-            self._blocks[index]["input"] = call.request(cut=True).arguments
-        blocks = [self._blocks[index] for index in sorted(self._blocks)]
-        usual = all(block.get("type") in ("text", "thinking", "redacted_thinking", "tool_use") for block in blocks)
-        thinks = any(block.get("type") in ("thinking", "redacted_thinking") for block in blocks)
-        if not (usual and thinks) or not all(call.id for call in self._calls.values()):
-            return ()
-        return tuple(blocks)
-
-
-def usage_of(data: JSONObject) -> Usage:
-    """Return the tokens of a usage object; the input includes tokens written to the cache and read from it."""
-    from_cache = count(data.get("cache_read_input_tokens"))
-    return Usage(
-        requests=1,
-        input=count(data.get("input_tokens")) + count(data.get("cache_creation_input_tokens")) + from_cache,
-        output=count(data.get("output_tokens")),
-        cached=from_cache,
-        reasoning=count(mapping(data.get("output_tokens_details")).get("thinking_tokens")),
     )

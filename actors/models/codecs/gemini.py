@@ -1,7 +1,7 @@
 """Gemini generateContent, as a stream of server-sent events.
 
 Source: the types of the official Python SDK (google-genai 3.4). The mark of a whole answer is a chunk with a
-`finishReason`; counts may follow. Parts with a `thoughtSignature` go back as they came.
+`finishReason`; counts may follow. Parts with a `thoughtSignature` and those of Google's own tools go back unchanged.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from .port import (
     string,
 )
 from .schemas import words
-from .settings import extra_body, extra_headers, renamed
+from .settings import extra_body, extra_headers, provider_files, provider_tools, renamed
+from .thinking import gemini_takes_budget, gemini_thinking
 
 RENAMED: Final = {
     "max_tokens": "maxOutputTokens",
@@ -59,6 +60,8 @@ UNSIGNED: Final = b64encode(b"skip_thought_signature_validator").decode()
 """The documented signature for a call that another provider's model, or no model, has made."""
 DETAILS: Final = 64
 """Details of an error, and violations in one of them, that are read; three come in practice."""
+KEPT: Final = frozenset({"thoughtSignature", "executableCode", "codeExecutionResult", "toolCall", "toolResponse"})
+"""Fields of parts that have to come back: signatures, and the work of Google's own tools."""
 WITHOUT_SIGNATURES: Final = ("gemini-1", "gemini-2")
 """Beginnings of the names of models that check no signatures."""
 
@@ -79,6 +82,7 @@ class GeminiCodec(Codec):
         self._model = model
         self._version = api_version
         self._native = native
+        self.budgets = gemini_takes_budget(model)
 
     @override
     def auth(self, key: str) -> Mapping[str, str]:
@@ -96,16 +100,19 @@ class GeminiCodec(Codec):
         elif schema is not None:
             config |= {"responseMimeType": "application/json", "responseJsonSchema": schema}
         if (thinking := settings.get("thinking")) is not None:
-            config["thinkingConfig"] = _thinking(thinking)
+            config["thinkingConfig"] = gemini_thinking(self._model, thinking)
         body: dict[str, JSONValue] = {
             "contents": _contents(rest, signed=not self._model.startswith(WITHOUT_SIGNATURES))
         }
+        if files := provider_files(settings, _file):
+            _put_in_front(body["contents"], files)
         if system:
             body["systemInstruction"] = {"parts": [{"text": system}]}
-        if request.tools:
-            body["tools"] = [{"functionDeclarations": list(map(_function, request.tools))}]
-            if request.tool_choice != "auto":
-                body["toolConfig"] = {"functionCallingConfig": _choice(request.tool_choice)}
+        functions = [{"functionDeclarations": list(map(_function, request.tools))}] if request.tools else []
+        if tools := [*functions, *provider_tools(settings)]:
+            body["tools"] = tools
+        if request.tools and request.tool_choice != "auto":
+            body["toolConfig"] = {"functionCallingConfig": _choice(request.tool_choice)}
         if config:
             body["generationConfig"] = config
         place = self._model if "/" in self._model else f"models/{self._model}"
@@ -155,10 +162,15 @@ def _delay(text: object) -> float | None:
     return seconds if 0 <= seconds < float("inf") else None
 
 
-def _thinking(thinking: bool | str) -> JSONObject:
-    if thinking is False:
-        return {"thinkingBudget": 0}
-    return {"includeThoughts": True, **({"thinkingLevel": thinking} if isinstance(thinking, str) else {})}
+def _file(uri: str) -> JSONObject:
+    return {"fileData": {"fileUri": uri}}
+
+
+def _put_in_front(contents: list[dict[str, JSONValue]], files: list[JSONObject]) -> None:
+    """Put files in front of the first input."""
+    first = next((content for content in contents if content["role"] == "user"), None)
+    if first is not None:
+        first["parts"] = [*files, *first["parts"]]
 
 
 def _function(tool: ToolInfo) -> JSONObject:
@@ -298,7 +310,7 @@ class GeminiDecoder(Decoder):
             model=self.model,
             finish="tool_calls" if calls and finish == "stop" else finish,
             provider=self._provider,
-            items=tuple(self._parts_kept) if any("thoughtSignature" in part for part in self._parts_kept) else (),
+            items=tuple(self._parts_kept) if any(map(KEPT.intersection, self._parts_kept)) else (),
         )
 
 

@@ -43,7 +43,8 @@ from .port import (
     string,
 )
 from .schemas import object_schema, words
-from .settings import extra_body, extra_headers, renamed
+from .settings import extra_body, extra_headers, provider_files, provider_tools, renamed
+from .strict_schemas import StrictForms
 from .variant import OPENAI, ChatVariant
 
 FINISHES: Final[Mapping[str, FinishReason]] = {
@@ -61,6 +62,8 @@ RENAMED: Final = {
     "presence_penalty": "presence_penalty",
     "frequency_penalty": "frequency_penalty",
     "service_tier": "service_tier",
+    "cache_key": "prompt_cache_key",
+    "cache_retention": "prompt_cache_retention",
 }
 
 
@@ -89,6 +92,8 @@ class OpenAIChatCodec(Codec):
         self._dialect = variant
         self._path = path
         self._native = native
+        self.budgets = variant.budgets
+        self._strict = StrictForms(variant.strict)
         self._wire_names = {**RENAMED, "max_tokens": variant.limit_field, "seed": variant.seed_field}
         self.settings = tuple(
             name for name in ("max_tokens", *RENAMED, "parallel_tool_calls", "thinking") if name not in variant.lacks
@@ -107,13 +112,14 @@ class OpenAIChatCodec(Codec):
         thread = Thread(request.messages, self.provider, _said, variant.call_id)
         body: dict[str, JSONValue] = {
             "model": self._model,
-            "messages": [*in_words, *_messages(thread)],
+            "messages": [*in_words, *_messages(thread, provider_files(settings, _file))],
             "stream": True,
             **({"stream_options": {"include_usage": True}} if variant.counts else {}),
             **renamed(settings, self._wire_names),
         }
+        if tools := [*map(self._function, request.tools), *provider_tools(settings)]:
+            body["tools"] = tools
         if request.tools:
-            body["tools"] = [{"type": "function", "function": _function(tool)} for tool in request.tools]
             body |= renamed(settings, {"parallel_tool_calls": "parallel_tool_calls"})  # refused beside no tools
             if (choice := request.tool_choice) != "auto":
                 words_of = {"required": variant.required, "none": "none"}
@@ -121,17 +127,25 @@ class OpenAIChatCodec(Codec):
         if (thinking := settings.get("thinking")) is not None:
             body |= variant.thinking(self._model, thinking)
         if form is not None:
-            body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": form}}
+            body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", **form}}
         return Encoded(path=self._path, body=body | extra_body(settings), headers=extra_headers(settings))
 
     def _form(self, request: ModelRequest) -> tuple[JSONObject | None, Sequence[JSONObject]]:
-        """Return the schema of the answer for the field of the format, and the messages that ask for it in words."""
+        """Return the fields of the answer's form, and the messages that ask for it in words."""
         schema, way = request.output_schema if self._native else None, self._dialect.form
         if schema is None:
             return None, ()
         asks_natively = way == "native" or (way == "without_tools" and not request.tools)
         form = object_schema(schema) if asks_natively else None
-        return form, ({"role": "system", "content": words(schema)},) if form is None else ()
+        if form is None:
+            return None, ({"role": "system", "content": words(schema)},)
+        strict = self._strict.of(schema)
+        return {"schema": form} if strict is None else {"schema": strict, "strict": True}, ()
+
+    def _function(self, tool: ToolInfo) -> JSONObject:
+        strict = self._strict.of(tool.schema)
+        form = {"parameters": tool.schema} if strict is None else {"parameters": strict, "strict": True}
+        return {"type": "function", "function": {"name": tool.name, "description": tool.description, **form}}
 
     @override
     def decoder(self) -> Decoder:
@@ -147,12 +161,17 @@ class OpenAIChatCodec(Codec):
         return from_object(status, fields, (fields.get("code"), fields.get("type")))
 
 
-def _function(tool: ToolInfo) -> JSONObject:
-    return {"name": tool.name, "description": tool.description, "parameters": tool.schema}
+def _file(file_id: str) -> JSONObject:
+    return {"type": "file", "file": {"file_id": file_id}}
 
 
-def _messages(thread: Thread) -> Iterator[JSONObject]:
-    """Yield the messages. A tool's message takes text only: its images and files follow when all calls are answered."""
+def _messages(thread: Thread, files: Sequence[JSONObject] = ()) -> Iterator[JSONObject]:
+    """Yield the messages. A tool's message takes text only: its images and files follow when all calls are answered.
+
+    Args:
+        thread: The messages of the request.
+        files: parts that stand in front of the first input.
+    """
     behind: list[JSONObject] = []
     for entry in thread.entries:
         message = entry.message
@@ -176,9 +195,10 @@ def _messages(thread: Thread) -> Iterator[JSONObject]:
             ]
         if message.call_id is not None:
             out["tool_call_id"] = entry.result_id
-        elif message.parts:
+        elif message.parts or (files and message.role == "user"):
             text = [{"type": "text", "text": message.content}] if message.content else []
-            out["content"] = [*text, *map(parts.chat, message.parts)]
+            out["content"] = [*(files if message.role == "user" else ()), *text, *map(parts.chat, message.parts)]
+            files = () if message.role == "user" else files
         yield out
     if behind:
         yield {"role": "user", "content": behind}
@@ -327,10 +347,12 @@ class OpenAIChatDecoder(Decoder):
 
 def usage_of(data: JSONObject) -> Usage:
     """Return the tokens of a usage object; cached ones are within the input, reasoning within the output."""
+    details = mapping(data.get("prompt_tokens_details"))
     return Usage(
         requests=1,
         input=count(data.get("prompt_tokens")),
         output=count(data.get("completion_tokens")),
-        cached=count(mapping(data.get("prompt_tokens_details")).get("cached_tokens")),
+        cached=count(details.get("cached_tokens")) or count(data.get("prompt_cache_hit_tokens")),  # DeepSeek's name
+        stored=count(details.get("cache_write_tokens")) or msgspec.UNSET,
         reasoning=count(mapping(data.get("completion_tokens_details")).get("reasoning_tokens")),
     )

@@ -1,7 +1,8 @@
 """OpenAI responses, without storage at the provider: the history is sent whole, reasoning in encrypted form.
 
 Source: the types of the official Python SDK (openai 3.54). The mark of a whole answer is `response.completed` or
-`response.incomplete`. Output items go back as they came if there is reasoning among them.
+`response.incomplete`. Output items go back as they came if there is reasoning among them, or work of OpenAI's own
+tools (searches, code that ran).
 """
 
 from __future__ import annotations
@@ -35,13 +36,17 @@ from .port import (
     string,
 )
 from .schemas import object_schema, words
-from .settings import extra_body, extra_headers, renamed
+from .settings import extra_body, extra_headers, provider_files, provider_tools, renamed
+from .strict_schemas import StrictForms
+from .thinking import Thinking, openai_thinking
 
 RENAMED: Final = {
     "max_tokens": "max_output_tokens",
     "temperature": "temperature",
     "top_p": "top_p",
     "service_tier": "service_tier",
+    "cache_key": "prompt_cache_key",
+    "cache_retention": "prompt_cache_retention",
 }
 WITHOUT_REASONING: Final = ("gpt-3", "gpt-4", "chatgpt-")
 """Beginnings of the names of models that refuse to be asked for encrypted reasoning."""
@@ -55,14 +60,18 @@ class OpenAIResponsesCodec(Codec):
         model: the provider's name of the model.
         provider: names the service.
         native: ask for an answer's form by `text.format`.
+        strict: send schemas in the strict form of OpenAI where they have one.
     """
 
     settings = (*RENAMED, "parallel_tool_calls", "thinking")
 
-    def __init__(self, model: str, *, provider: str = "openai-responses", native: bool = True) -> None:
+    def __init__(
+        self, model: str, *, provider: str = "openai-responses", native: bool = True, strict: bool = True
+    ) -> None:
         self._model = model
         self.provider = provider
         self._native = native
+        self._strict = StrictForms("limits" if strict else "never")
 
     @override
     def auth(self, key: str) -> Mapping[str, str]:
@@ -79,7 +88,7 @@ class OpenAIResponsesCodec(Codec):
             system = f"{system}\n\n{words(schema)}".strip()
         body: dict[str, JSONValue] = {
             "model": self._model,
-            "input": list(_input(rest)),
+            "input": list(_input(rest, provider_files(settings, _file))),
             "stream": True,
             "store": False,
             **renamed(settings, RENAMED),
@@ -88,17 +97,29 @@ class OpenAIResponsesCodec(Codec):
             body["instructions"] = system
         if not self._model.startswith(WITHOUT_REASONING):
             body["include"] = ["reasoning.encrypted_content"]
+        if tools := [*map(self._function, request.tools), *provider_tools(settings)]:
+            body["tools"] = tools
         if request.tools:
-            body["tools"] = list(map(_function, request.tools))
             body |= renamed(settings, {"parallel_tool_calls": "parallel_tool_calls"})
             if (choice := request.tool_choice) != "auto":
                 body["tool_choice"] = choice if choice in ("required", "none") else {"type": "function", "name": choice}
         if (thinking := settings.get("thinking")) is not None:
-            effort = {True: "medium", False: "none"}.get(thinking, thinking)
-            body["reasoning"] = {"effort": effort} if effort == "none" else {"effort": effort, "summary": "auto"}
-        if form is not None:
-            body["text"] = {"format": {"type": "json_schema", "name": "answer", "schema": form, "strict": False}}
+            body |= _reasoning(self._model, thinking)
+        if schema is not None and form is not None:
+            strict = self._strict.of(schema)
+            shape = {"schema": form, "strict": False} if strict is None else {"schema": strict, "strict": True}
+            body["text"] = {"format": {"type": "json_schema", "name": "answer", **shape}}
         return Encoded(path="/responses", body=body | extra_body(settings), headers=extra_headers(settings))
+
+    def _function(self, tool: ToolInfo) -> JSONObject:
+        strict = self._strict.of(tool.schema)
+        return {
+            "type": "function",
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool.schema if strict is None else strict,
+            "strict": strict is not None,
+        }
 
     @override
     def decoder(self) -> Decoder:
@@ -115,17 +136,19 @@ class OpenAIResponsesCodec(Codec):
         return from_object(status, mapping(error), (mapping(error).get("code"), None if kind == "error" else kind))
 
 
-def _function(tool: ToolInfo) -> JSONObject:
-    return {
-        "type": "function",
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": tool.schema,
-        "strict": False,
-    }
+def _reasoning(model: str, thinking: Thinking) -> dict[str, JSONValue]:
+    effort = openai_thinking(model, thinking).get("reasoning_effort")
+    if effort is None:
+        return {}
+    return {"reasoning": {"effort": effort, **({"summary": "auto"} if effort != "none" else {})}}
 
 
-def _input(rest: Sequence[Entry]) -> Iterator[JSONObject]:
+def _file(file_id: str) -> JSONObject:
+    return {"type": "input_file", "file_id": file_id}
+
+
+def _input(rest: Sequence[Entry], files: Sequence[JSONObject] = ()) -> Iterator[JSONObject]:
+    """Yield the items; `files` are parts that stand in front of the first input."""
     for entry in rest:
         message = entry.message
         if entry.items:
@@ -135,17 +158,19 @@ def _input(rest: Sequence[Entry]) -> Iterator[JSONObject]:
             yield {"type": "function_call_output", "call_id": entry.result_id, "output": _content(message)}
             continue
         if message.content or not message.calls:
-            yield {"role": message.role, "content": _content(message)}
+            in_front = files if message.role == "user" else ()
+            files = () if in_front else files
+            yield {"role": message.role, "content": _content(message, in_front)}
         for call, call_id in zip(message.calls, entry.call_ids, strict=True):
             arguments = msgspec.json.encode(call.arguments).decode()
             yield {"type": "function_call", "call_id": call_id, "name": call.tool, "arguments": arguments}
 
 
-def _content(message: Message) -> JSONValue:
-    if not message.parts:
+def _content(message: Message, in_front: Sequence[JSONObject] = ()) -> JSONValue:
+    if not (message.parts or in_front):
         return message.content
     text = [{"type": "input_text", "text": message.content}] if message.content else []
-    return [*text, *map(parts.responses, message.parts)]
+    return [*in_front, *text, *map(parts.responses, message.parts)]
 
 
 def _said(stored_items: Sequence[JSONObject]) -> Said:
@@ -290,20 +315,22 @@ class OpenAIResponsesDecoder(Decoder):
         )
 
     def _items(self) -> tuple[JSONObject, ...]:
-        """Return the output items, if there is reasoning among them and none is missing."""
+        """Return the output items, if there is more among them than texts and calls, and none is missing."""
         whole = [self._done[index] for index in sorted(self._done)]
         while whole and whole[-1].get("type") == "reasoning":
             whole.pop()  # one without the item that follows it is refused
-        reasons = any(item.get("type") == "reasoning" for item in whole)
-        return tuple(whole) if reasons and all(index in self._done for index in (*self._texts, *self._calls)) else ()
+        more = any(item.get("type") not in ("message", "function_call") for item in whole)
+        return tuple(whole) if more and all(index in self._done for index in (*self._texts, *self._calls)) else ()
 
 
 def usage_of(data: JSONObject) -> Usage:
     """Return the tokens of a usage object; cached ones are within the input, reasoning within the output."""
+    details = mapping(data.get("input_tokens_details"))
     return Usage(
         requests=1,
         input=count(data.get("input_tokens")),
         output=count(data.get("output_tokens")),
-        cached=count(mapping(data.get("input_tokens_details")).get("cached_tokens")),
+        cached=count(details.get("cached_tokens")),
+        stored=count(details.get("cache_write_tokens")) or msgspec.UNSET,
         reasoning=count(mapping(data.get("output_tokens_details")).get("reasoning_tokens")),
     )

@@ -67,14 +67,16 @@ class Codec(abc.ABC):
     Attributes:
         provider: names the service; what it wants back unchanged is sent to the same provider only.
         settings: the names of settings that the format has, beside extra_headers and extra_body.
+        budgets: the setting `thinking` may be a number of tokens.
     """
 
     provider: str
     settings: tuple[str, ...]
+    budgets: bool = False
 
     def check(self, settings: JSONObject) -> str | None:
         """Return what is wrong with an agent's settings, and what to give; None if nothing is."""
-        return fault_of_settings(settings, self.settings)
+        return fault_of_settings(settings, self.settings, budgets=self.budgets)
 
     @abc.abstractmethod
     def auth(self, key: str) -> Mapping[str, str]:

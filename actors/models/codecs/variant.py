@@ -9,19 +9,11 @@ import attrs
 
 from ...contract.plain import JSONValue
 from .history import IdForm, usual_id
+from .strict_schemas import Strictness
+from .thinking import Thinking, openai_thinking, plain_thinking
 
-Thinking = Callable[[str, bool | str], dict[str, JSONValue]]
+Ask = Callable[[str, Thinking], dict[str, JSONValue]]
 """(name of the model, the setting `thinking`) -> fields of the request's body."""
-
-
-def effort(thinking: bool | str, on: str = "medium", off: str = "none") -> dict[str, JSONValue]:
-    """Return the field of an effort, as OpenAI has it. The words are those for True and False."""
-    return {"reasoning_effort": thinking if isinstance(thinking, str) else on if thinking else off}
-
-
-def openai_thinking(model: str, thinking: bool | str) -> dict[str, JSONValue]:
-    """Ask for reasoning as OpenAI has it."""
-    return effort(thinking)
 
 
 @attrs.frozen(kw_only=True)
@@ -33,10 +25,11 @@ class ChatVariant:
         seed_field: The field for seed.
         required: The value of tool_choice that demands a call.
         thinking: writes the setting `thinking`.
+        budgets: `thinking` may be a number of tokens.
         counts: ask for the counts of tokens by `stream_options`; False where they come anyway and the field is refused.
         form: how the form of an answer is asked for: by `response_format`, by that field if no tools are offered, or
             in words.
-        strict: send schemas in the strict form of OpenAI, where they have one.
+        strict: send schemas in the strict form of OpenAI where they have one: never, if they have no limits, or always.
         keeps_reasoning: reasoning goes back with the history, under the name under which it came.
         call_id: writes the ids of calls.
         key_header: The header for the key; "" sends it as a Bearer token.
@@ -46,17 +39,18 @@ class ChatVariant:
     limit_field: str = "max_tokens"
     seed_field: str = "seed"
     required: str = "required"
-    thinking: Thinking = openai_thinking
+    thinking: Ask = plain_thinking
+    budgets: bool = False
     counts: bool = True
     form: Literal["native", "without_tools", "words"] = "native"
-    strict: bool = False
+    strict: Strictness = "never"
     keeps_reasoning: bool = True
     call_id: IdForm = usual_id
     key_header: str = ""
     lacks: tuple[str, ...] = ("cache_key", "cache_retention")
 
 
-OPENAI: Final = ChatVariant(limit_field="max_completion_tokens", strict=True, lacks=())
+OPENAI: Final = ChatVariant(limit_field="max_completion_tokens", thinking=openai_thinking, strict="limits", lacks=())
 """OpenAI's own service."""
 COMPATIBLE: Final = ChatVariant()
 """Any other server."""

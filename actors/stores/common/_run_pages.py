@@ -11,7 +11,16 @@ import attrs
 from ...contract import codec
 from ...contract.lifecycle import STATUS, RunStatus, Stage
 from ...contract.rows import RunInfo, RunRow
-from ...contract.run_lists import SEARCHED, SEARCHED_BYTES, RunCounts, RunPage, RunQuery, RunSummary
+from ...contract.run_lists import (
+    SEARCHED,
+    SEARCHED_BYTES,
+    EndedRuns,
+    ListedOutcome,
+    RunCounts,
+    RunPage,
+    RunQuery,
+    RunSummary,
+)
 from ...contract.ticket_lists import TicketSummary
 from . import _paging
 from ._paging import Position
@@ -185,6 +194,28 @@ def page_of(query: RunQuery, lines: Iterable[Line], counts: RunCounts | None) ->
         counts=counts,
         unreadable=tuple(unreadable),
     )
+
+
+HOUR: Final = 3_600_000
+"""Milliseconds."""
+
+
+def ended_of(rows: Iterable[tuple[int, str, bool, int]]) -> tuple[EndedRuns, ...]:
+    """Return the counts of rows: number of the hour since 1970, stage, whether there is a code, count."""
+    return tuple(
+        EndedRuns(hour=moment(hour * HOUR), outcome=_outcome(stage, coded), count=count)
+        for hour, stage, coded, count in sorted(rows)
+    )
+
+
+def _outcome(stage: str, coded: bool) -> ListedOutcome:
+    match Stage(stage):
+        case Stage.FAILED:
+            return "failed"
+        case Stage.CANCELLED:
+            return "cancelled"
+        case _:
+            return "stopped" if coded else "completed"
 
 
 def whole_page(lines: Iterable[RunSummary | str], counts: RunCounts | None) -> RunPage:

@@ -8,11 +8,11 @@ from typing import Any, Final, Literal
 
 from ...contract import codec
 from ...contract.rows import RunInfo
-from ...contract.run_lists import ASKED, RunCounts, RunPage, RunProgress, RunQuery, RunSummary
+from ...contract.run_lists import ASKED, EndedRuns, RunCounts, RunPage, RunProgress, RunQuery, RunSummary
 from ...contract.ticket_lists import TicketPage, TicketQuery
 from ..common import _ticket_pages
 from ..common._paging import Position
-from ..common._run_pages import Line, ListDialect, page_of, positions, summary_of, whole_page
+from ..common._run_pages import Line, ListDialect, ended_of, page_of, positions, summary_of, whole_page
 from ..common._text_search import Shown, TextSearch
 from ._connect import SNAPSHOT, Link
 from ._schema import TO_DO, WAITS
@@ -38,6 +38,8 @@ _ENDS: Final = """SELECT r.number, r.run_id, f.frame, l.frame
 FROM unnest(%s::bigint[]) WITH ORDINALITY AS w(number, ord) JOIN {s}.runs r USING (number)
 LEFT JOIN {s}.events f ON f.run = r.number AND f.seq = 1
 LEFT JOIN {s}.events l ON l.run = r.number AND l.seq = r.last_seq AND r.ended_at IS NOT NULL ORDER BY w.ord"""
+_ENDED: Final = """SELECT floor(extract(epoch FROM ended_at) / 3600)::bigint, stage, code IS NOT NULL, count(*)
+FROM {s}.runs WHERE ended_at >= %s GROUP BY 1, 2, 3"""
 _COUNTS: Final = f"""SELECT status, count(*) FROM {{s}}.runs WHERE {TO_DO} AND status <> 'waiting' GROUP BY status
 UNION ALL SELECT 'waiting', count(*) FROM {{s}}.runs WHERE {WAITS}"""
 _PROGRESS: Final = """SELECT run_id, last_seq, status = 'waiting' AND ended_at IS NULL, ended_at IS NOT NULL,
@@ -144,6 +146,11 @@ def progress(link: Link, run_ids: Sequence[str]) -> Mapping[str, RunProgress]:
         run_id: RunProgress(last=last, waits=waits, done=done, owned=owned, dead=dead)
         for run_id, last, waits, done, owned, dead in link.execute(_PROGRESS, (Texts(run_ids),))
     }
+
+
+def ended(link: Link, since: int) -> tuple[EndedRuns, ...]:
+    """Count the runs that have ended since a time, by hour and outcome."""
+    return ended_of(link.execute(_ENDED, (Moment(since),)))
 
 
 def summaries(link: Link, run_ids: Sequence[str], counted: bool) -> RunPage:

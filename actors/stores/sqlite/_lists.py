@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from ...contract import codec
 from ...contract.lifecycle import STATUS, RunStatus, Stage
 from ...contract.rows import RunInfo
-from ...contract.run_lists import ASKED, RunCounts, RunPage, RunQuery, RunSummary
+from ...contract.run_lists import ASKED, EndedRuns, RunCounts, RunPage, RunQuery, RunSummary
 from ...contract.ticket_lists import TicketPage, TicketQuery
 from ..common import _ticket_pages
 from ..common._paging import Position
-from ..common._run_pages import Line, ListDialect, page_of, positions, summary_of, whole_page
+from ..common._run_pages import HOUR, Line, ListDialect, ended_of, page_of, positions, summary_of, whole_page
 from ..common._text_search import Shown, TextSearch
 from ._schema import TO_DO, WAITS
 
@@ -28,6 +28,10 @@ _ENDS: Final = (
     "SELECT run_id, (SELECT frame FROM events WHERE run = number AND seq = 1),"
     " CASE WHEN ended_at IS NOT NULL THEN (SELECT frame FROM events WHERE run = number AND seq = last_seq) END"
     " FROM runs WHERE number = ?"
+)
+_ENDED: Final = (
+    f"SELECT ended_at / {HOUR}, stage, code IS NOT NULL, count(*) FROM runs INDEXED BY runs_ended"  # noqa: S608 - constants
+    " WHERE ended_at >= ? GROUP BY 1, 2, 3"
 )
 _OPEN_TICKETS: Final = "FROM tickets INDEXED BY tickets_open WHERE run = ? AND status = 'open'"
 _COUNT_WAITING: Final = f"SELECT count(*) FROM runs INDEXED BY runs_waiting WHERE {WAITS}"  # noqa: S608 - constants
@@ -155,6 +159,11 @@ def counts(connection: sqlite3.Connection) -> RunCounts:
     others = dict(connection.execute(_COUNT_OTHERS).fetchall())
     (waiting,) = connection.execute(_COUNT_WAITING).fetchone()
     return RunCounts(created=others.get("created", 0), running=others.get("running", 0), waiting=waiting)
+
+
+def ended(connection: sqlite3.Connection, since: int) -> tuple[EndedRuns, ...]:
+    """Count the runs that have ended since a time, by hour and outcome."""
+    return ended_of(connection.execute(_ENDED, (since,)))
 
 
 def summaries(connection: sqlite3.Connection, run_ids: Iterable[str], counted: bool) -> RunPage:

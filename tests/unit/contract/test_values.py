@@ -139,3 +139,8 @@ def test_a_count_that_is_unset_is_in_no_json():
     assert wire(cut) == known | {"incomplete": 1}
     assert converter.structure(known | {"incomplete": 1}, Usage) == cut
     assert converter.structure(known, Usage) == Usage(requests=1)
+    kept = Usage(input=9, stored=4)
+    assert wire(kept) == {**dict.fromkeys(known, 0), "input": 9, "stored": 4}
+    assert converter.structure(wire(kept), Usage) == kept
+    assert (Usage() + kept).stored == (kept + Usage()).stored == 4
+    assert (kept + kept + cut).stored == 8

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import greenroom as gr
 from greenroom.transport.terminal import text_format
 
 
@@ -128,3 +129,10 @@ def test_images_and_files_of_a_result_are_lines():
     assert text_format.result([image] * 9, 40).endswith("…")
     assert text_format.result({"type": "image", "media_type": 7}, 80) == '{"type": "image", "media_type": 7}'
     assert text_format.attached({"type": "image", "mediaType": "image/png", "size": 1}) == "image/png 1 byte"
+
+
+def test_tokens_name_those_that_were_cached():
+    assert text_format.tokens(gr.Usage(input=1_200, output=20)) == "1,200 tokens in, 20 out"
+    assert text_format.tokens(gr.Usage(input=1_200, output=20, cached=1_000)) == (
+        "1,200 tokens in (1,000 of them cached), 20 out"
+    )

@@ -235,6 +235,10 @@ def _usage(spent: Mapping[str, Usage]) -> list[dict[str, Any]] | None:
     for model, usage in spent.items():
         entry: dict[str, Any] = {"model": model} if model else {}
         entry |= {"inputTokens": usage.input, "outputTokens": usage.output, "totalTokens": usage.total}
-        parts = {"cachedInputTokens": usage.cached, "reasoningTokens": usage.reasoning}
+        parts = {
+            "cachedInputTokens": usage.cached,
+            "cacheWriteInputTokens": usage.stored,
+            "reasoningTokens": usage.reasoning,
+        }
         entries.append(entry | {name: count for name, count in parts.items() if count})
     return entries or None
