@@ -224,6 +224,10 @@ async def play_threads(play, runtime):
     tag = (await play("GET", target)).headers["etag"]
     assert (await play("GET", target, headers={"if-none-match": tag})).status == 304
     assert (await play("GET", f"{target}9")).status == 404
+    own = f"/v1/runs/{run.id}/parts/{page['messages'][0]['parts'][0]['sha256']}"
+    assert (await play("GET", own)).body == b"month,sales"
+    assert (await play("GET", own, headers={"if-none-match": tag})).status == 304
+    assert (await play("GET", f"{own}9")).status == 404
     waiting = (await runtime.start("stuck", "hi", thread_id="other")).id
     assert waiting in {one["run"] for one in (await play("GET", "/v1/threads/other/messages")).json()["runs"]}
     assert (await play("GET", "/v1/threads/nothing/messages")).status == 404
