@@ -46,7 +46,7 @@ class TextSearch:
         shown: The reader's redaction.
     """
 
-    text: str = attrs.field(converter=lambda text: text.casefold())
+    text: str = attrs.field(converter=str.casefold)
     shown: Shown = _as_shown
 
     @classmethod
