@@ -186,9 +186,22 @@ async def test_a_revoked_principal_loses_websockets_and_streams_and_gets_in_no_m
 
 
 async def test_with_a_function_there_is_no_operator_and_no_token_for_another_address():
-    async with gr.open_runtime(agents=[clerk()]) as runtime:
-        async with gateway(runtime, authenticate=authenticate, token=None, host="0.0.0.0") as address:
-            assert address.token is None
+    async with house(host="0.0.0.0") as (_, address):
+        assert address.token is None
+
+
+async def test_a_function_learns_the_address_at_the_other_end():
+    peers = []
+
+    async def by_peer(request):
+        peers.append(request.peer)
+        return Principal(name="local")
+
+    async with house(by_peer) as (_, address):
+        assert (await http(address, "GET", "/v1/runs", token=None)).status == 200
+        async with talking(address, token=None) as talk:
+            assert (await talk.hear())["principal"] == "local"
+    assert peers == ["127.0.0.1"]
 
 
 @pytest.mark.parametrize("wrong", [7, [authenticate], [None], "ann"])
