@@ -1,5 +1,6 @@
 """Every type that a user may bring, at every place: its schema, what is accepted and refused, there and back again."""
 
+import dataclasses
 import re
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -146,8 +147,8 @@ REFUSED: list[tuple[Any, str]] = [
     (object, "has no JSON form"),
     (Callable[[], int], "has no JSON form"),
     (Item | Callable[[], int], "pydantic cannot read"),
-    (Holder, "does not know classes of attrs as Holder"),
-    (list[Item | Point], "does not know classes of attrs as Point"),
+    (Holder, "knows no class of attrs as Holder"),
+    (list[Item | Point], "knows no class of attrs as Point"),
     (Arbitrary, "pydantic cannot read"),
     (Unfinished, "is not fully defined"),
     (Annotated[int, pydantic.Field(alias="n")], "'alias' attribute"),
@@ -231,6 +232,19 @@ def test_a_validator_may_raise_anything(what: str):
     with pytest.raises(StateError):
         key.decode({"what": what})
     assert Agent("a", output_type=Rude)._output.check(f'{{"what": "{what}"}}')[1] is not None
+
+
+def test_objects_of_pydantic_inside_of_other_classes_are_written_as_they_write_themselves():
+    item, data, secret = Item(sku="a"), {"sku": "a", "qty": 1}, pydantic.SecretStr("s")
+    values: list[Any] = [
+        attrs.make_class("Frozen", {"item": attrs.field(type=Any), "key": attrs.field(type=Any)})(item, secret),
+        dataclasses.make_dataclass("Data", [("item", Item), ("key", Any)])(item, secret),
+        msgspec.defstruct("Struct", [("item", Any), ("key", Any)])(item, secret),
+        {"item": item, "key": secret},
+    ]
+    for value in (*values, *map(list, zip(values))):
+        shown = {"item": data, "key": "**********"}
+        assert normalise_result(value) == ([shown] if isinstance(value, list) else shown, (), None)
 
 
 def test_a_model_reads_five_faults_and_the_number_of_the_others():
