@@ -13,11 +13,12 @@ import pytest
 
 from greenroom.actors.agents.agent import Agent
 from greenroom.actors.agents.handoff import handoff
-from greenroom.actors.contract.codec import normalise_result
+from greenroom.actors.contract.codec import SchemaError, normalise_result
 from greenroom.actors.contract.decisions import Decision, Suspend
 from greenroom.actors.contract.json_schema.faults import schema_fault
 from greenroom.actors.contract.user_types.choice import chosen_reader
 from greenroom.actors.contract.user_types.constraints import without_note
+from greenroom.actors.contract.user_types.pydantic_type import PydanticType
 from greenroom.actors.errors import StateError, ToolDefinitionError, ToolError
 from greenroom.actors.models.codecs.strict_schemas import strict_schema
 from greenroom.actors.services.sanitize import suspend_of
@@ -252,6 +253,16 @@ def test_a_model_reads_five_faults_and_the_number_of_the_others():
     fault = parameter(case).check({"value": case.bad})
     assert str(fault).count("Field required") == 5
     assert "; and 4 more. The arguments are: value." in str(fault)
+
+
+def test_a_value_of_too_many_items_or_faults_is_refused_with_their_number():
+    read = PydanticType.of(list[Item]).read
+    with pytest.raises(SchemaError, match=r"^it has 6,000 faults; give a value of the form .* - at `\$`$"):
+        read([{}] * 6_000)
+    with pytest.raises(SchemaError, match=r"^it has more than 100,000 items; give a smaller value - at `\$\.items`$"):
+        read([{"sku": "a"}] * 50_001, "$.items")
+    assert len(read([{"sku": "a"}] * 50_000)) == 50_000
+    assert PydanticType.of(Item).read({"sku": "," * 200_000}).sku.startswith(",")
 
 
 def test_faults_of_several_parameters_are_named_together():
