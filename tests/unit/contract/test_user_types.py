@@ -34,6 +34,7 @@ from ...support.user_types import (
     Box,
     Car,
     Checked,
+    Closed,
     Computed,
     Item,
     Limited,
@@ -317,6 +318,15 @@ def test_a_class_describes_the_arguments_of_an_agent_as_a_tool_and_of_a_handoff(
     assert "Invalid arguments: Field required - at `$." in str(ask.check({}))
     to = handoff("clerk", on_handoff=lambda ctx, order: None, input_type=kind)
     assert to.schema == ask.schema
+
+
+@pytest.mark.parametrize("kind", [Point, Item, Closed], ids=str)
+def test_a_question_has_the_fields_of_its_type_at_the_root_of_its_schema(kind: Any):
+    schema = Suspend(response_schema=kind).response_schema
+    assert schema is not None
+    assert schema["type"] == "object"
+    assert schema["properties"]
+    assert "$defs" not in schema
 
 
 def test_a_class_that_names_itself_describes_arguments():
