@@ -212,8 +212,11 @@ def test_the_usage_names_what_was_read_from_a_cache_and_put_into_it():
     assert scripted(lambda world: world.says("hello", usage=used))[-1]["usage"] == [
         {
             "model": "m",
-            **{"inputTokens": 10, "outputTokens": 5, "totalTokens": 15},
-            **{"cachedInputTokens": 4, "cacheWriteInputTokens": 3},
+            "inputTokens": 10,
+            "outputTokens": 5,
+            "totalTokens": 15,
+            "cachedInputTokens": 4,
+            "cacheWriteInputTokens": 3,
         }
     ]
 
