@@ -183,7 +183,10 @@ def test_thinking_is_asked_for_in_the_field_of_the_service(preset):
 
 
 def test_groq_has_another_word_for_the_thinking_of_qwen():
-    assert body("groq", "qwen/qwen3-32b", settings={"thinking": True})["reasoning_effort"] == "default"
+    """And without the format its reasoning would be in the text."""
+    for thinking, word in ((True, "default"), (False, "none")):
+        sent = body("groq", "qwen/qwen3-32b", settings={"thinking": thinking})
+        assert (sent["reasoning_effort"], sent["reasoning_format"]) == (word, "parsed")
 
 
 NATIVE = {"openai", "azure", "openrouter", "xai"}
