@@ -83,6 +83,9 @@ def test_the_tokens_of_all_prompts_are_counted():
         (1, 31, 5, 7, 4),
         (2, 62, 10, 14, 8),
     ]
+    more = dialect.feed(prompted(5, usage={"inputTokens": 1, "cachedWriteTokens": 9}))
+    (stored,) = (item.usage for item in more if isinstance(item, UsageSeen))
+    assert (stored.input, stored.stored) == (72, 9)
 
 
 def test_a_request_for_what_the_client_does_not_offer_is_refused_without_a_notice():
