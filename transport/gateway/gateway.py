@@ -38,7 +38,7 @@ from .questions import QuestionBoard
 from .request_head import Head
 from .scrape import Scrapes
 from .sign_in import SignIn
-from .threads import Threads
+from .threads import ThreadAccess
 
 logger = logging.getLogger("greenroom.gateway")
 
@@ -111,7 +111,7 @@ class Gateway:
     scrapes: Scrapes = attrs.field(init=False)
     fanout: RunPumps = attrs.field(init=False)
     api: Api = attrs.field(init=False)
-    threads: Threads = attrs.field(init=False)
+    threads: ThreadAccess = attrs.field(init=False)
     feed: RunListFeed = attrs.field(init=False)
     server_sent: Callable[[gr.EventSlice], bytes] = attrs.field(init=False)
 
@@ -126,7 +126,7 @@ class Gateway:
         self.fanout = RunPumps(self.log_failure)
         self.api = Api(self.runtime)
         reader, shared = self.runtime.reader, self.runtime.store.shared
-        self.threads = Threads(reader)
+        self.threads = ThreadAccess(reader)
         self.feed = RunListFeed(reader, self.limits.watch_seconds, self.log_failure, shared=shared)
         self.server_sent = self._server_sent  # one bound method: slices cache the encoding by this object
 

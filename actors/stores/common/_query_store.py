@@ -18,7 +18,7 @@ from ...contract.recording import RecordDelta
 from ...contract.rows import RunOutline, RunRecord, ThreadInfo
 from ...contract.run_lists import Backlog, EndedRuns, RunPage, RunQuery
 from ...contract.state import StateWrite
-from ...contract.thread_lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
+from ...contract.threads.lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
 from ...contract.ticket_lists import TicketPage, TicketQuery
 from ...stored_values import StoredValue, check_page
 from . import _paging

@@ -20,7 +20,7 @@ from ...contract.recording import RecordDelta
 from ...contract.rows import RunOutline, RunRecord, ThreadInfo
 from ...contract.run_lists import Backlog, EndedRuns, RunPage, RunQuery, code_of
 from ...contract.state import StateWrite
-from ...contract.thread_lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
+from ...contract.threads.lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
 from ...contract.ticket_lists import ListedTicket, TicketPage, TicketQuery
 from ...errors import UnknownRun
 from ...stored_values import StoredValue, check_page
