@@ -183,7 +183,8 @@ const en = {
   "run.forkedFrom": "Forked from",
   "run.steps": "Steps",
   "run.tokens": "Tokens",
-  "run.tokens.of": ({ input, output }) => `${input} in · ${output} out`,
+  "run.tokens.of": ({ input, output, cached }) =>
+    cached ? `${input} in (${cached} cached) · ${output} out` : `${input} in · ${output} out`,
   "run.model": "Model",
   "run.thread": "Thread",
   "run.events": "Events",
@@ -845,7 +846,8 @@ const zh = {
   "run.forkedFrom": "分叉自",
   "run.steps": "步数",
   "run.tokens": "词元",
-  "run.tokens.of": ({ input, output }) => `输入 ${input} · 输出 ${output}`,
+  "run.tokens.of": ({ input, output, cached }) =>
+    cached ? `输入 ${input}（缓存 ${cached}） · 输出 ${output}` : `输入 ${input} · 输出 ${output}`,
   "run.model": "模型",
   "run.thread": "会话",
   "run.events": "事件",
