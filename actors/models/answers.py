@@ -18,12 +18,15 @@ from greenroom.supervision.border import Raised, Returned, capture
 
 from ..contract.codec import SchemaError, message_of, normalise
 from ..contract.json_schema.faults import schema_faults, unusable_schema
+from ..contract.json_schema.optional import without_nulls
 from ..contract.plain import JSONObject
 from ..contract.user_types.choice import chosen_reader
 from ..contract.user_types.constraints import TypeFault, without_note
 from ..errors import AgentDefinitionError
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeForm
+
     from ..contract.user_types.pydantic_type import PydanticType
 
 T = TypeVar("T")
@@ -48,7 +51,7 @@ class Output(Generic[T]):
         words: asks a model for an answer of that schema; empty for plain text.
     """
 
-    type: type[T]
+    type: TypeForm[T]
     schema: JSONObject | None
     words: str = attrs.field(init=False)
 
@@ -70,11 +73,22 @@ class Output(Generic[T]):
         return None, f"The answer is not JSON of the expected form: {why}{where}"
 
     def _checked(self, text: str) -> tuple[Any, str | None]:
-        output = msgspec.json.decode(msgspec.json.encode(self._read(_unfenced(text))))
+        output = msgspec.json.decode(msgspec.json.encode(self._fitting(_unfenced(text))))
         value, why = normalise(output)
         if why is None and value != output:  # rows hold such a number as a text
             why = "an integer has more than 64 bits"
         return value, why
+
+    def _fitting(self, text: str) -> object:
+        """Read an answer; nulls for properties that may be missing are left out if it does not fit with them."""
+        result = capture(self._read, text)
+        if not isinstance(result, Raised):
+            return result.value
+        value = msgspec.json.decode(text)
+        fitting = without_nulls(self.schema or {}, value)
+        if fitting is value:
+            raise result.error
+        return self._read(msgspec.json.encode(fitting).decode())
 
     def _read(self, text: str) -> object:
         return msgspec.json.decode(text, type=self.type)
@@ -90,7 +104,8 @@ class Output(Generic[T]):
         result = capture(msgspec.convert, value, self.type)
         if isinstance(result, Raised):  # also a decoding hook of a foreign type: the value does not fit
             raise SchemaError(f"the output does not fit {self.type!r}: {message_of(result.error)}") from result.error
-        return result.value
+        output: T = result.value
+        return output
 
 
 @attrs.frozen(eq=False)
@@ -167,7 +182,7 @@ def _unfenced(text: str) -> str:
     return rest.removesuffix(_FENCE).rstrip(" \t").removesuffix("\n")
 
 
-def read_output_type(agent: str, output_type: type[T] | JSONObject) -> Output[T]:
+def read_output_type(agent: str, output_type: TypeForm[T] | JSONObject) -> Output[T]:
     """Return the reader of answers for a type, or for a JSON Schema.
 
     Raises:

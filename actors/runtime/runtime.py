@@ -27,8 +27,8 @@ from ..contract.lifecycle import RunStatus
 from ..contract.rows import RunInfo
 from ..contract.run_lists import RunFilters, RunPage
 from ..contract.spec import AgentSpec, Execution
-from ..contract.thread_lists import HistoryQuery, ThreadPage, ThreadQuery
-from ..contract.thread_messages import ThreadMessages
+from ..contract.threads.lists import HistoryQuery, ThreadPage, ThreadQuery
+from ..contract.threads.messages import ThreadMessages
 from ..entry import checks_options
 from ..errors import UnknownRun, UsageError
 from ..evidence.account import RunEvidence
@@ -254,14 +254,13 @@ class Runtime:
     async def runs(self, **filters: Unpack[RunFilters]) -> RunPage:
         """Return a page of runs. Each line has the run's title and its open questions, both redacted.
 
-        All given filters must match: status (or a stage, such as "failed"), agent, thread_id, by (the principal that
-        started the run), prefix (the beginning of the run id), since and until (created from, and before; with time
-        zone), outcome ("completed", "stopped", "failed" or "cancelled"), code (of the termination), tool (the name of
-        a tool that the run has called), and text (part of the id, the title, the input, the output or the reason of a
-        failure, as events show them; case is ignored). `order` is "newest", or "waiting_longest": waiting runs only,
-        the longest waiting first. A page has at most `limit` lines (1 to 1,000; default: 100); the next page begins at
-        `page.cursor`. With a text, a page looks into a bounded number of runs, and may be short, or empty, although it
-        has a cursor. `counts` adds the number of runs that are not done, by status.
+        All given filters must match: status (or a stage, such as "failed"), agent, thread_id, by (who started it),
+        prefix (the beginning of the run id), since and until (created from, and before; with time zone), outcome
+        ("completed", "stopped", "failed" or "cancelled"), code (of the termination), tool (one that the run called),
+        and text (part of the id, title, input, output or reason of failure, as events show them, ignoring case).
+        `order` is "newest", or "waiting_longest": waiting runs only, the longest waiting first. A page has at most
+        `limit` lines (1 to 1,000; default: 100), and may be short with a text, which is looked for in some hundred runs
+        only; the next page begins at `page.cursor`. `counts` adds the number of runs that are not done, by status.
 
         Raises:
             UsageError: an argument is invalid, or the cursor belongs to another query.
@@ -274,14 +273,11 @@ class Runtime:
     async def threads(self, *, by: str | None = None, limit: int = 50, cursor: str | None = None) -> ThreadPage:
         """Return a page of threads, in the order of their newest runs, the newest first.
 
-        Args:
-            by: only threads in which this principal has started a run, in the order of its newest runs.
-            limit: most lines, 1 to 1,000.
-            cursor: from the page before.
+        `by`: only threads in which this principal has started a run, in the order of its newest runs. A page has at
+        most `limit` lines (1 to 1,000); the next page begins at `page.cursor`.
 
         Raises:
-            UsageError: an argument is invalid, or the cursor belongs to another query.
-            RuntimeClosed: the runtime is closed.
+            UsageError, RuntimeClosed: see `runs`.
         """
         self.reader.check_open()
         return await self.reader.threads.page(ThreadQuery(by=by, limit=limit, cursor=cursor))
@@ -295,16 +291,12 @@ class Runtime:
         A page ends with the message that reaches a MiB. Its `runs` say where to follow the unfinished runs, so that
         page and events tell each part of the conversation once.
 
-        Args:
-            thread_id: the thread.
-            before: the newest messages before this position (`ThreadMessages.before`).
-            after: the oldest messages behind this position (`ThreadMessages.after`); 0: from the beginning.
-            limit: most messages, 1 to 1,000.
+        `before`: the newest messages before this position (`ThreadMessages.before`). `after`: the oldest ones behind
+        it; 0: from the beginning. At most `limit` messages, 1 to 1,000.
 
         Raises:
             UnknownThread: no thread has this id.
-            UsageError: an argument is invalid.
-            RuntimeClosed: the runtime is closed.
+            UsageError, RuntimeClosed: see `runs`.
         """
         self.reader.check_open()
         return await self.reader.threads.messages(thread_id, HistoryQuery(after=after, before=before, limit=limit))

@@ -19,7 +19,7 @@ from greenroom.supervision import Raised, capture, failure_of
 
 from ..abc import Model, Surroundings
 from ..agents.agent import Agent
-from ..agents.graph import agents_below, check_graph, graph_of, joined_spec, unknown_agent
+from ..agents.graph import agents_below, check_graph, check_outputs, graph_of, joined_spec, unknown_agent
 from ..contract.codec import failure_text, message_of
 from ..contract.ids import error_id
 from ..contract.rows import RunInfo
@@ -185,6 +185,7 @@ class Agents:
         if spec is None:
             graph = self.graph(agent)
             check_graph(graph)
+            check_outputs(graph)
             spec = self._joined_specs[agent.key] = joined_spec(graph)
         return spec
 

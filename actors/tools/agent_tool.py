@@ -83,6 +83,10 @@ class ChildAgent(Protocol[T_co]):
         """The class of its dependencies, which are those of the parent run; None if the agent names none."""
 
     @property
+    def output_type(self) -> object:
+        """The type of its final answer, or a JSON Schema."""
+
+    @property
     def spec(self) -> AgentSpec:
         """The agent as the engine sees it."""
 
@@ -136,17 +140,12 @@ class AgentTool(Tool[..., Any]):
 
 @attrs.frozen(eq=False, kw_only=True)
 class _ObjectArguments(Arguments):
-    """Arguments that are one object of a class of the author's."""
+    """Arguments that are one object of a class of the author's, converted as the argument `input`."""
 
     _read: Callable[[Any], object]
 
     @override
-    def convert(self, arguments: JSONObject) -> dict[str, JSONValue]:
-        """Return the object as the argument `input`.
-
-        Raises:
-            ArgumentsError: names the path.
-        """
+    def _keywords(self, arguments: JSONObject) -> dict[str, JSONValue]:
         result = capture(self._read, copied(arguments))
         if isinstance(result, Raised):  # validation in user classes may raise anything
             raise ArgumentsError(f"Invalid arguments: {message_of(result.error)}.") from result.error

@@ -464,3 +464,19 @@ async def test_a_list_whose_visibility_fails_ends_with_an_error_and_nothing_else
         await run.decide((await run.view()).tickets[0].approve())  # the subscription from before continues
         assert (await talk.until("gw.unsubscribed"))[-1]["reason"] == "done"
         assert (await other.ask("watch", id="hers"))["type"] == "gw.runs"  # and the feed serves the others
+
+
+async def test_the_throughput_counts_the_visible_runs_that_ended_by_hour_and_outcome():
+    async with served() as (runtime, address):
+        for number, by in enumerate(("ann", "ann", "bob")):
+            run = await waiting(runtime, f"r{number}", by=by)
+            await run.cancel()
+            await run.result()
+        await waiting(runtime, "open", by="ann")
+        for token, cancelled in ((TOKEN, 3), (ANN, 2)):
+            reply = (await http(address, "GET", "/v1/throughput?hours=3", token=token)).json()
+            assert (len(reply["hours"]), reply["complete"]) == (3, True)
+            assert [hour["hour"] for hour in reply["hours"]] == sorted(hour["hour"] for hour in reply["hours"])
+            assert sum(hour["cancelled"] for hour in reply["hours"]) == cancelled
+            assert sum(hour["completed"] + hour["failed"] + hour["stopped"] for hour in reply["hours"]) == 0
+        assert (await http(address, "GET", "/v1/throughput?hours=0", token=TOKEN)).status == 400

@@ -33,6 +33,11 @@ def port(text: str) -> int:
     return _within(text, int, 0, 65_535, "between 0 and 65535")
 
 
+def metrics_port(text: str) -> int:
+    """Parse the first of several ports."""
+    return _within(text, int, 1, 65_472, "between 1 and 65472")
+
+
 def moment(text: str) -> datetime:
     """Parse a time: an age (30m, 2h, 3d), or a date with or without a time of day, in local time without a zone."""
     ago = re.fullmatch(r"([0-9]{1,6})([mhd])", text)
@@ -72,6 +77,16 @@ def age(text: str) -> timedelta:
         return timedelta(seconds=int(number) * seconds[unit])
     except OverflowError:
         raise argparse.ArgumentTypeError(f"{text} is too long; give a shorter time") from None
+
+
+def expiry(text: str) -> timedelta | datetime:
+    """Parse the end of something: an age from now on, such as 90d, or a date, in local time without a zone."""
+    if re.fullmatch(r"[0-9]+[mhdw]", text):
+        return age(text)
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"{text!r:.60} is no time; write 90d, 8w, or 2027-01-31") from None
 
 
 def queue(text: str) -> str:

@@ -31,7 +31,7 @@ from ..protocol.limits import Limits
 from ..protocol.up import Cancel, Decide, Fork, Pause, RunCommand, Send, Start, Watch
 from . import frames, http_requests, remembered_rules
 from .arguments import checked, command_id_of, filter_fields, moment_text, optional, sent_always, sent_attachment
-from .endpoint import Endpoint, read_target
+from .endpoint import read_target
 from .errors import refusal
 from .event_buffer import OnReset
 from .event_iterator import EventIterator
@@ -57,6 +57,7 @@ class Client(ThreadRequests):
 
     def __init__(self, link: Link, loop: Loop, context: ssl.SSLContext | None) -> None:
         self._link, self._loop, self._context = link, loop, context
+        self._address = link.address
 
     def __repr__(self) -> str:
         """Show the address and the state of the connection."""
@@ -424,10 +425,7 @@ class Client(ThreadRequests):
 
         Raises:
             UnknownArtifact: The run has no such artifact, or the gateway's store has no bytes of it.
-            UnknownRun: This principal sees no such run.
-            NotAllowed: The principal lacks the scope `follow`.
-            NotReachable: The gateway does not answer now.
-            ConnectError: The connection was given up.
+            UnknownRun, NotAllowed, NotReachable, ConnectError: See `view`.
         """
         run_id, artifact_id = checked(run_id, "run_id"), checked(artifact_id, "artifact_id")
         path = f"{http_requests.run_path(run_id)}/artifacts/{quote(artifact_id, safe='')}"
@@ -541,10 +539,6 @@ class Client(ThreadRequests):
         run_id = checked(run_id, "run_id")
         answer = await self._get(f"{http_requests.run_path(run_id)}/revive", run_id=run_id, body={})
         return answer.get("revived") is True
-
-    @property
-    def _address(self) -> Endpoint:
-        return self._link.address
 
     async def _get(
         self, path: str, query: JSONObject | None = None, *, body: JSONObject | None = None, **ids: str

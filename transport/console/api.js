@@ -1,5 +1,7 @@
 // The HTTP side: lists of runs and agents. The WebSocket (link.js) has subscriptions and commands.
 
+import { parseTickets } from "./exact.js";
+
 /** A request that was refused or got no response. `code` is one of the gateway's, or "unreachable". */
 export class ApiError extends Error {
   constructor(code, message) {
@@ -22,6 +24,20 @@ export class Api {
     return this.#get(`v1/runs?${new URLSearchParams({ ...query, limit: String(limit), cursor })}`);
   }
 
+  /** Read one more page of the open questions: `{tickets, cursor}`. */
+  tickets(cursor, limit) {
+    return this.#exact(`v1/tickets?${new URLSearchParams({ limit: String(limit), cursor })}`);
+  }
+
+  /** The open questions of a run, whole. */
+  async ticketsOf(run) {
+    return (await this.#exact(`v1/runs/${encodeURIComponent(run)}`)).tickets;
+  }
+
+  #exact(path) {
+    return this.#ask(path, "GET", async (response) => parseTickets(await response.text()), PATIENCE_MS);
+  }
+
   /** The agents that can be started. */
   async agents() {
     return (await this.#get("v1/agents")).agents;
@@ -31,6 +47,11 @@ export class Api {
   async row(run) {
     const { runs } = await this.#get(`v1/runs?${new URLSearchParams({ prefix: run, limit: "2" })}`);
     return runs.find((row) => row.run === run) ?? null;
+  }
+
+  /** How many runs ended in each hour of the last day: `{hours, complete}`. */
+  throughput() {
+    return this.#get("v1/throughput");
   }
 
   /** The queues of the store, with their lengths. */

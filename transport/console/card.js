@@ -18,7 +18,7 @@ const URGENT_S = 60;
 const MASKS = ["[redacted]", "[home]", "[workspace]"]; // the redactor's placeholders for hidden text
 
 /** Refusals after which the ticket can no longer be decided. */
-const FINAL = new Set(["already_decided", "run_done", "expired", "unknown_target", "unknown_run"]);
+export const FINAL = new Set(["already_decided", "run_done", "expired", "unknown_target", "unknown_run"]);
 
 const anObject = (value) => (isObject(value) ? null : ["ask.edit.object", {}]);
 
@@ -116,6 +116,7 @@ export class Card {
         this.#button("", "ask.deny", () => this.deny()),
         edit,
         ...this.#alwaysButton(),
+        this.#button("quiet", "ask.reason.add", () => this.#reasoned()),
       );
     }
     if (this.form === "answer") {
@@ -190,15 +191,26 @@ export class Card {
 
   deny() {
     if (this.busy) return;
-    const id = `reason-${freshId()}`;
-    const field = h("input", { id, sayHint: "ask.deny.placeholder", autocomplete: "off", maxlength: "2000" });
-    const go = () => this.#send({ action: "cancel", ...(field.value.trim() ? { reason: field.value.trim() } : {}) });
     const key = this.form === "unknown" ? "ask.drop" : this.ofRun ? "ask.end" : ["ask.deny.go", { tool: this.tool }];
     const why = this.ofRun ? "ask.end.label" : "ask.deny.label";
-    const asked = h("div", { class: "field" }, h("label", { for: id, say: why }), field);
-    this.#step("denying", asked, this.#button("danger", key, go));
+    this.#askReason("denying", why, "danger", key, { action: "cancel" });
+  }
+
+  /** Approve with a reason, which the log keeps. */
+  #reasoned() {
+    if (this.busy || !this.#allShown()) return;
+    const key = ["ask.approve", { tool: this.tool }];
+    this.#askReason("approving", "ask.reason.label", "primary", key, { action: "resume" });
+  }
+
+  #askReason(state, label, tone, key, decision) {
+    const id = `reason-${freshId()}`;
+    const field = h("input", { id, sayHint: "ask.deny.placeholder", autocomplete: "off", maxlength: "2000" });
+    const go = () => this.#send({ ...decision, ...(field.value.trim() ? { reason: field.value.trim() } : {}) });
+    const asked = h("div", { class: "field" }, h("label", { for: id, say: label }), field);
+    this.#step(state, asked, this.#button(tone, key, go));
     field.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" || event.isComposing) return;
+      if (event.key !== "Enter" || event.isComposing || event.repeat) return;
       event.preventDefault();
       go();
     });
@@ -329,14 +341,22 @@ export class Card {
       else this.back();
       return;
     }
-    if (typing || this.state !== "idle" || !this.may || this.settled) return;
-    if (event.key === "Enter" && event.target === this.element && this.armed) this.approve();
-    else if (!this.context.keys()) return;
-    else if (event.key === "a") this.#pressedApprove();
-    else if (event.key === "d") this.deny();
-    else if (event.key === "e") this.edit();
-    else return;
-    event.preventDefault();
+    if (typing) return;
+    if (event.target !== this.element && event.key === "Enter") return; // of a button
+    if (this.press(event)) event.preventDefault();
+  }
+
+  /** Handle a key that answers; false if the key has no meaning now. A key that is held down confirms nothing. */
+  press({ key, repeat }) {
+    if (this.state !== "idle" || !this.may || this.settled) return false;
+    if (repeat) return key === "a" || key === "d" || (key === "Enter" && Boolean(this.armed));
+    if (key === "Enter" && this.armed) this.approve();
+    else if (!this.context.keys()) return false;
+    else if (key === "a") this.#pressedApprove();
+    else if (key === "d") this.deny();
+    else if (key === "e") this.edit();
+    else return false;
+    return true;
   }
 
   #pressedApprove() {
@@ -363,7 +383,7 @@ export class Card {
 
   /** True while the user is answering, or has just received a message to read. */
   get held() {
-    return ["denying", "editing", "answering", "sending"].includes(this.state) || this.conflict === true;
+    return ["denying", "approving", "editing", "answering", "sending"].includes(this.state) || this.conflict === true;
   }
 
   async #send(decision) {
@@ -425,6 +445,12 @@ export class Card {
     if (focused) this.element.focus({ preventScroll: true });
   }
 
+  /** Show a sentence about the question; `over`: it cannot be answered any more. */
+  note([key, values, tone], { over }) {
+    if (over) this.#close("over", key, values, tone);
+    else if (this.state === "idle" && !this.armed) this.#say(key, values, tone);
+  }
+
   #say(key, values = {}, tone = "") {
     this.status.className = `card-status${tone ? ` tone-${tone}` : ""}`;
     if (key === null) tell(this.status, "");
@@ -446,7 +472,7 @@ export class Card {
         ? [`item.run.${status}`, { by: who }]
         : ["ask.was.by", { status: word, by: who }];
     if (!(this.conflict && this.settled)) this.#close("over", ...key, status === "approved" ? "good" : "bad");
-    if (why && status !== "approved") this.status.append(": ", foreign(oneLine(why, 300)));
+    if (why) this.status.append(": ", foreign(oneLine(why, 300)));
     if (!this.conflict) setTimeout(() => this.context.remove(this), LINGER_MS);
   }
 }
@@ -462,7 +488,7 @@ function noteChanges(element, given, { value, fault }) {
 }
 
 /** The earlier decision of another principal, as a sentence. */
-function conflictOf(current) {
+export function conflictOf(current) {
   if (!isObject(current)) return ["ask.refused", { message: t("error.already_decided") }];
   const { status, decidedBy: by, decidedAt: at } = current;
   const word = knows(`ask.was.${status}`) ? t(`ask.was.${status}`) : oneLine(String(status), 40);

@@ -17,18 +17,30 @@ export function parseExact(text) {
 const VALUES = new Set(["arguments", "result", "output", "parameters", "responseSchema"]);
 const HAS_VALUES = new RegExp(`"(?:${[...VALUES].join("|")})":`);
 
+const TICKETS = /^\{"type":"gw\.(?:tickets|asked)"/;
+
 /**
  * Parse an event (or a frame of the gateway). The values of tools and models in its payload are exact; all other
  * numbers are JavaScript numbers, for the page's counting and formatting.
  */
 export function parseEvent(text) {
   if (!HAS_VALUES.test(text)) return JSON.parse(text);
+  if (TICKETS.test(text)) return parseTickets(text);
   const event = parseExact(text);
   for (const name of Object.keys(event)) if (name !== "payload") event[name] = plain(event[name]);
   const { payload } = event;
   if (isObject(payload))
     for (const name of Object.keys(payload)) if (!VALUES.has(name)) payload[name] = plain(payload[name]);
   return event;
+}
+
+/** Parse a list of tickets, or a frame with one: the values of each ticket are exact, as in an event. */
+export function parseTickets(text) {
+  const said = parseExact(text);
+  for (const name of Object.keys(said)) if (name !== "tickets") said[name] = plain(said[name]);
+  for (const ticket of said.tickets)
+    for (const name of Object.keys(ticket)) if (!VALUES.has(name)) ticket[name] = plain(ticket[name]);
+  return said;
 }
 
 /** Data in which every kept number is a JavaScript number again. */

@@ -65,6 +65,7 @@ export function freshId() {
  *   event(run, event)           in order, each exactly once
  *   subscribed(run, frame), live(run), reset(run, frame), ended(run, frame), refused(run, error)
  *   listed(watch, frame)        gw.runs: the whole list; gw.run: one row of it
+ *   asked(frame)                gw.tickets: the open questions of all runs; gw.asked: those of one run
  *   counted(counts)             the numbers of unfinished runs
  *   unlisted(watch, error)      a watch was refused
  */
@@ -73,7 +74,7 @@ export class Link {
   #token;
   #socket = null;
   #follows = new Map(); // run -> {after, epoch, asked: id of the pending subscribe or null, closed}
-  #watches = new Map(); // id -> query
+  #watches = new Map(); // id -> frame
   #outbox = new Map(); // id -> {frame, resolve, reject, tries, timer}
   #failures = 0;
   #timer = null;
@@ -127,8 +128,17 @@ export class Link {
 
   /** Watch a list of runs, on this connection and on each later one. An id is used once. */
   watch(id, query) {
-    this.#watches.set(id, query);
-    this.#send({ type: "watch", id, ...query });
+    this.#keep({ type: "watch", id, ...query });
+  }
+
+  /** Watch the open questions of all runs, on this connection and on each later one. */
+  watchTickets(id, query) {
+    this.#keep({ type: "watchTickets", id, ...query });
+  }
+
+  #keep(frame) {
+    this.#watches.set(frame.id, frame);
+    this.#send(frame);
   }
 
   /** Stop watching a list. */
@@ -251,6 +261,9 @@ export class Link {
       case "gw.runs":
       case "gw.run":
         return this.#watches.has(frame.watch) && this.#listener.listed(frame.watch, frame);
+      case "gw.tickets":
+      case "gw.asked":
+        return this.#watches.has(frame.watch) && this.#listener.asked(frame);
       case "gw.counts":
         return this.#listener.counted(frame.counts);
       case "gw.ack":
@@ -265,9 +278,9 @@ export class Link {
 
   #welcomed(frame) {
     this.welcome = { ...frame, at: Date.now() };
-    const watches = [...this.#watches]; // later watches have been sent already
+    const watches = [...this.#watches.values()]; // later watches have been sent already
     this.#set({ name: "live" });
-    for (const [id, query] of watches) this.#send({ type: "watch", id, ...query });
+    for (const frame of watches) this.#send(frame);
     for (const [run, follow] of this.#follows) if (!follow.closed) this.#subscribe(run);
     for (const { frame: unanswered } of this.#outbox.values()) this.#send(unanswered);
   }

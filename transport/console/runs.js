@@ -9,6 +9,7 @@ import { getLanguage, t } from "./words.js";
 
 const PAGE = 50;
 const DEEP = 1_000; // rows that are read again after a lost connection
+const ALONE = 25; // pages of a search, each of some thousand runs, that are read before the user has to ask for more
 const PINNED = 8; // waiting runs at the top of the list
 const HEIGHTS = { row: 56, asking: 78, group: 32 }; // pixels; as in style.css
 const BESIDE = 600; // pixels outside of the viewport in which rows are drawn, and the next page is requested
@@ -16,8 +17,9 @@ const BESIDE = 600; // pixels outside of the viewport in which rows are drawn, a
 let asked = 0;
 
 export class Runs {
-  #query = {}; // agent, by, since, text
-  #status = "";
+  #query = {}; // agent, by, since, text, tool, code, status, outcome
+  #status = ""; // a status or an outcome; "" for all
+  #searched = 0; // pages of a search that were read without being asked for
   #lists = { waiting: null, rest: null }; // {id, query, feed, next: the feed that is being filled to replace it}
   #counts = null;
   #lines = []; // {key, top, height, row | group}, all of them, in their order
@@ -79,10 +81,11 @@ export class Runs {
     hint.hidden = true;
   }
 
-  /** Show the runs of a status ("" for all) that fit a query (agent, by, since, text). */
+  /** Show the runs of a status or an outcome ("" for all) that fit a query. */
   filter(status, query) {
     this.#status = status;
     this.#query = query;
+    this.#searched = 0;
     if (!this.#lists.waiting) return;
     this.#ask();
     this.list.classList.add("is-loading");
@@ -91,9 +94,9 @@ export class Runs {
 
   #ask() {
     this.#drop();
-    this.#lists.waiting = this.#watch({ ...this.#query, status: "waiting", order: "waiting_longest" });
-    const status = this.#status ? { status: this.#status } : {};
-    if (this.#status !== "waiting") this.#lists.rest = this.#watch({ ...this.#query, ...status });
+    const { outcome, ...query } = this.#query;
+    this.#lists.waiting = this.#watch({ ...query, status: "waiting", order: "waiting_longest" });
+    if (this.#status !== "waiting") this.#lists.rest = this.#watch(this.#query);
   }
 
   #watch(query) {
@@ -302,10 +305,24 @@ export class Runs {
     for (const [key, one] of this.#drawn) if (!alive.has(one.element)) this.#drawn.delete(key);
     this.#tabStop();
     const { feed } = this.#main ?? {};
-    this.more.hidden = !feed || feed.cursor === null;
+    this.more.hidden = !feed || feed.cursor === null || this.#searching;
+    say(this.more, this.#query.text === undefined ? "runs.more" : "runs.more.search");
     this.#empty();
-    const near = this.scroller.scrollTop + this.scroller.clientHeight > height - BESIDE;
-    if (near && this.scroller.scrollTop > 0) this.#more();
+    const { scrollTop, clientHeight } = this.scroller;
+    if (scrollTop + clientHeight > height - BESIDE && scrollTop > 0) this.#more();
+    else if (this.#searching && height < clientHeight) this.#goOn();
+  }
+
+  /** True while a search has hits to find in older runs: one of its pages may be short, or empty. */
+  get #searching() {
+    return this.#query.text !== undefined && this.#main?.feed?.cursor != null && this.#searched < ALONE;
+  }
+
+  /** Search further without being asked, until the list fills the page. */
+  #goOn() {
+    if (this.#reading) return;
+    this.#searched += 1;
+    this.#more();
   }
 
   /** The lines in and near the viewport, and the focused one, in order. */
@@ -372,8 +389,12 @@ export class Runs {
       hint.hidden = true;
       return say(title, "runs.loading");
     }
-    this.note.hidden = !known || this.#lines.length > 0;
+    this.note.hidden = !known || (this.#lines.length > 0 && !this.#searching);
     if (this.note.hidden) return;
+    if (known.cursor !== null) {
+      hint.hidden = true;
+      return say(title, this.#searching ? "runs.searching" : "runs.none.yet");
+    }
     const searched = Object.keys(this.#query).length > 0;
     say(title, searched ? "runs.none.found" : this.#status ? "runs.none.filtered" : "runs.none");
     hint.hidden = searched || Boolean(this.#status);

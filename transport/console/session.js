@@ -1,9 +1,17 @@
 // The token: from the fragment of the address to this tab's session storage, and to no other place.
 
 const KEY = "greenroom.token";
+/** The address of the inbox. */
+export const INBOX = "#inbox";
+/** The address of the start page, which a wide screen shows in place of a run, too. */
+export const OVERVIEW = "#overview";
+const PLACES = ["inbox", "overview"];
 let inMemory = null; // for browsers that forbid storage
 
-/** Parse the address: `#run=...` is the run to show, `#token=...` is removed at once. */
+/**
+ * Parse the address: `run` is the run to show, `token` is removed immediately, `fields` are the filters of the list,
+ * null in an address that only names a run or a place; `place` is "inbox", "overview" or null.
+ */
 export function readAddress() {
   const said = new URLSearchParams(location.hash.slice(1));
   const token = said.get("token");
@@ -13,11 +21,17 @@ export function readAddress() {
     history.replaceState(history.state, "", location.pathname + (rest ? `#${rest}` : ""));
     if (token.trim()) setToken(token.trim());
   }
-  return { run: said.get("run"), tokenCame: token !== null };
+  const run = said.get("run");
+  const place = PLACES.find((name) => said.has(name)) ?? null;
+  for (const name of ["run", ...PLACES]) said.delete(name);
+  return { run, place, fields: (run || place) && !said.size ? null : said, tokenCame: token !== null };
 }
 
-/** The address of a run; without a run, the address of the list. */
-export const addressOf = (run) => (run ? `#${new URLSearchParams({ run })}` : location.pathname);
+/** The address of a run; without a run, the address of the list. `fields` are the filters of the list. */
+export function addressOf(run, fields = []) {
+  const said = String(new URLSearchParams([...(run ? [["run", run]] : []), ...fields]));
+  return said ? `#${said}` : location.pathname;
+}
 
 export function getToken() {
   try {

@@ -72,7 +72,7 @@ export function* ticketBody(ticket, call, blocks, changes = null) {
   if (ticket.reviewers?.length) yield fact("ask.reviewers", foreign(oneLine(reviewersOf(ticket), 300)));
   if (ticket.live) yield h("p", { class: "card-live" }, icon("dot"), h("span", { say: "ask.live" }));
   if (ticket.expiresAt) yield expiry(ticket);
-  yield* warnings(ticket);
+  yield* ticketWarnings(ticket);
   yield fingerprint(String(ticket.fingerprint));
 }
 
@@ -124,7 +124,8 @@ function schema(given, blocks) {
   );
 }
 
-function* warnings({ arguments: given, parameters, tool, action, message: said }) {
+/** The elements that warn of what a person could overlook in a ticket. */
+export function* ticketWarnings({ arguments: given, parameters, tool, action, message: said }) {
   const warn = (key) => h("p", { class: "card-warn" }, icon("warn"), h("span", { say: key }));
   const all = [given, parameters, tool, action, said];
   if (conceals(all)) yield warn("ask.hidden.warn");

@@ -1,5 +1,7 @@
 // Every sentence of the console, in English and in Chinese. A test checks that both have the same keys.
 
+import { INBOX } from "./inboxwords.js";
+
 const many = (n, noun) => `${Number(n).toLocaleString("en")} ${noun}${Number(n) === 1 ? "" : "s"}`;
 const digits = (n) => Number(n).toLocaleString("zh-CN");
 
@@ -70,7 +72,10 @@ const en = {
   "runs.none.filtered": "No run is in this state.",
   "runs.forbidden": "Your token does not show any runs. Ask for one with the scope “follow”.",
   "runs.loading": "Reading the runs…",
-  "runs.none.found": "No run is like that. Look for something else, or clear the search.",
+  "runs.none.found": "No run matches. Try other words, or clear the filters.",
+  "runs.none.yet": "Nothing found so far.",
+  "runs.searching": "Searching older runs…",
+  "runs.more.search": "Search older runs",
   "runs.asof": ({ at }) => `Offline: as of ${at}`,
   "runs.when.started": ({ at }) => `Started ${at}`,
   "runs.when.waiting": ({ at }) => `Waiting since ${at}`,
@@ -82,8 +87,15 @@ const en = {
   "runs.ask.child_approval": ({ tool, message, more }) => `A child run asks: ${tool}${asks(message, more)}`,
   "runs.ask.others": ({ tool, who, more }) => `${tool || "Paused"}: for ${who}${asks("", more)}`,
   "narrow.search": "Search the runs",
-  "narrow.search.hint": "Title or id",
+  "narrow.search.hint": "Search titles, inputs and outputs",
   "narrow.more": "More filters",
+  "narrow.tool": "Tool",
+  "narrow.code": "Code",
+  "narrow.name": "Save these filters as",
+  "narrow.name.hint": "Save as…",
+  "narrow.save": "Save",
+  "narrow.saved": "Saved filters",
+  "narrow.forget": ({ name }) => `Remove the saved filter “${name}”`,
   "narrow.agent": "Agent",
   "narrow.by": "Started by",
   "narrow.since": "Started",
@@ -94,7 +106,7 @@ const en = {
   "narrow.since.day": "In the last 24 hours",
   "narrow.since.week": "In the last 7 days",
   "narrow.since.month": "In the last 30 days",
-  "narrow.clear": "Clear all",
+  "narrow.clear": "Clear filters",
   "runs.step": ({ n }) => `step ${n}`,
   "runs.tokens": ({ n }) => `${n} tokens`,
   "runs.failed": ({ message }) => `The list cannot be read: ${message}`,
@@ -131,9 +143,31 @@ const en = {
   "stage.unknown": "Unknown",
   "stage.said": ({ agent, stage }) => `${agent}: ${stage}`,
 
+  // the start page
+  "overview.page": "Overview",
+  "overview.tile.waiting": "need a person",
+  "overview.tile.running": "running",
+  "overview.tile.failed": "failed in 24 hours",
+  "overview.tile.ended": "ended in 24 hours",
+  "overview.waiting": "Needs a person",
+  "overview.waiting.none": "Nothing waits for a decision.",
+  "overview.failed": "Failed in the last 24 hours",
+  "overview.failed.none": "Nothing has failed.",
+  "overview.running": "Running",
+  "overview.running.none": "Nothing is running.",
+  "overview.all": "Show all",
+  "overview.all.waiting": "Show all: runs that wait",
+  "overview.all.failed": "Show all: failed runs",
+  "overview.all.running": "Show all: running",
+  "overview.chart": "Runs ended per hour",
+  "overview.chart.hour": "Hour",
+  "overview.chart.table": "As a table",
+  "overview.chart.said": ({ completed, stopped, failed, cancelled }) =>
+    `Runs ended in the last 24 hours: ${completed} completed, ${stopped} stopped, ${failed} failed, ${cancelled} cancelled`,
+  "overview.chart.part": "Only the newest runs are counted: there are too many for one look.",
+  "overview.chart.failed": "The figures cannot be read at the moment.",
+
   // a run
-  "run.none": "No run is chosen",
-  "run.none.hint": "Choose one from the list, or start a new one.",
   "run.loading": "Reading the run…",
   "run.loading.of": ({ n, head }) =>
     `Reading ${Number(n).toLocaleString("en")} of ${Number(head).toLocaleString("en")} events…`,
@@ -459,6 +493,8 @@ const en = {
   "ask.approve.again": "Press a again, or Enter, to approve",
   "ask.approve.seen": "Everything is shown now. Read it, then approve.",
   "ask.deny": "Deny",
+  "ask.reason.add": "Approve with a reason…",
+  "ask.reason.label": "Why? (the log gets the reason)",
   "ask.deny.go": ({ tool }) => `Deny ${tool}`,
   "ask.deny.label": "Why? (the agent and the log get the reason)",
   "ask.deny.placeholder": "Reason, may be left out",
@@ -702,7 +738,10 @@ const zh = {
   "runs.none.filtered": "没有处于此状态的运行。",
   "runs.forbidden": "你的令牌不能查看运行。请索取带有 “follow” 权限的令牌。",
   "runs.loading": "正在读取运行…",
-  "runs.none.found": "没有符合条件的运行。请换个条件，或清除搜索。",
+  "runs.none.found": "没有符合条件的运行。请换个关键词，或清除筛选。",
+  "runs.none.yet": "目前还没有找到。",
+  "runs.searching": "正在搜索更早的运行…",
+  "runs.more.search": "搜索更早的运行",
   "runs.asof": ({ at }) => `离线：截至 ${at}`,
   "runs.when.started": ({ at }) => `开始于 ${at}`,
   "runs.when.waiting": ({ at }) => `自 ${at} 起等待`,
@@ -714,8 +753,15 @@ const zh = {
   "runs.ask.child_approval": ({ tool, message, more }) => `子运行询问：${tool}${asksZh(message, more)}`,
   "runs.ask.others": ({ tool, who, more }) => `${tool || "已暂停"}：由 ${who} 决定${asksZh("", more)}`,
   "narrow.search": "搜索运行",
-  "narrow.search.hint": "标题或编号",
+  "narrow.search.hint": "搜索标题、输入和输出",
   "narrow.more": "更多筛选",
+  "narrow.tool": "工具",
+  "narrow.code": "代码",
+  "narrow.name": "将这些筛选保存为",
+  "narrow.name.hint": "保存为…",
+  "narrow.save": "保存",
+  "narrow.saved": "已保存的筛选",
+  "narrow.forget": ({ name }) => `删除已保存的筛选“${name}”`,
   "narrow.agent": "智能体",
   "narrow.by": "发起人",
   "narrow.since": "开始时间",
@@ -726,7 +772,7 @@ const zh = {
   "narrow.since.day": "最近 24 小时",
   "narrow.since.week": "最近 7 天",
   "narrow.since.month": "最近 30 天",
-  "narrow.clear": "全部清除",
+  "narrow.clear": "清除筛选",
   "runs.step": ({ n }) => `第 ${n} 步`,
   "runs.tokens": ({ n }) => `${n} 词元`,
   "runs.failed": ({ message }) => `无法读取列表：${message}`,
@@ -762,8 +808,29 @@ const zh = {
   "stage.unknown": "未知",
   "stage.said": ({ agent, stage }) => `${agent}:${stage}`,
 
-  "run.none": "尚未选择运行",
-  "run.none.hint": "从列表中选择一个，或新建一个。",
+  "overview.page": "概览",
+  "overview.tile.waiting": "需要人工处理",
+  "overview.tile.running": "正在运行",
+  "overview.tile.failed": "24 小时内失败",
+  "overview.tile.ended": "24 小时内结束",
+  "overview.waiting": "需要人工处理",
+  "overview.waiting.none": "没有等待决定的运行。",
+  "overview.failed": "最近 24 小时失败的运行",
+  "overview.failed.none": "没有失败的运行。",
+  "overview.running": "正在运行",
+  "overview.running.none": "没有正在进行的运行。",
+  "overview.all": "全部显示",
+  "overview.all.waiting": "全部显示：等待中的运行",
+  "overview.all.failed": "全部显示：失败的运行",
+  "overview.all.running": "全部显示：正在运行",
+  "overview.chart": "每小时结束的运行",
+  "overview.chart.hour": "小时",
+  "overview.chart.table": "以表格显示",
+  "overview.chart.said": ({ completed, stopped, failed, cancelled }) =>
+    `最近 24 小时结束的运行：完成 ${completed}，停止 ${stopped}，失败 ${failed}，取消 ${cancelled}`,
+  "overview.chart.part": "只统计了最新的运行：数量太多，无法一次统计。",
+  "overview.chart.failed": "暂时无法读取统计数据。",
+
   "run.loading": "正在读取运行…",
   "run.loading.of": ({ n, head }) => `正在读取事件：${digits(n)} / ${digits(head)}…`,
   "run.unknown": "没有这个运行",
@@ -1073,6 +1140,8 @@ const zh = {
   "ask.approve.again": "再按一次 a 或回车以批准",
   "ask.approve.seen": "内容已全部显示。请阅读后再批准。",
   "ask.deny": "拒绝",
+  "ask.reason.add": "附上原因批准…",
+  "ask.reason.label": "原因（会记入日志）",
   "ask.deny.go": ({ tool }) => `拒绝 ${tool}`,
   "ask.deny.label": "为什么？（智能体和日志会得到理由）",
   "ask.deny.placeholder": "理由，可留空",
@@ -1246,7 +1315,7 @@ const zh = {
   "unit.just": "刚刚",
 };
 
-export const WORDS = { en, zh };
+export const WORDS = { en: { ...en, ...INBOX.en }, zh: { ...zh, ...INBOX.zh } };
 
 let language = /^zh\b/i.test(document.documentElement.lang) ? "zh" : "en";
 

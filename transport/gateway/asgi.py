@@ -8,6 +8,7 @@ here: the time for a head, idle connections, control frames and fragments, and p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Final, Literal
 from urllib.parse import quote, unquote_to_bytes
@@ -21,7 +22,7 @@ from greenroom.supervision import failure_of
 from ..protocol.codes import SUBPROTOCOL, TOO_BIG, CloseCode, Refused
 from ..protocol.framing import PING
 from .access import OriginPolicy, is_loopback, own_hosts
-from .exchange import HUNG_UP, Fields, PeerGone, answer, fields_of, may_converse, turned_away
+from .exchange import HUNG_UP, Fields, PeerGone, Watched, answer, fields_of, may_converse, turned_away
 from .frame_stream import MessagesEnded
 from .gateway import Gateway
 from .http import Response, Streamed, refusal
@@ -31,6 +32,8 @@ from .response_stream import ResponseStream
 from .shared_stream import PeerStalled
 from .ws_connection import converse
 
+LINGER: Final = 2.0
+"""Seconds for a peer to end what it sends after the end of its connection."""
 ADDRESSES: Final = 64
 """Addresses of the server whose accepted Host headers are kept."""
 _CLOSE: Final = 0x88
@@ -76,7 +79,9 @@ def head_of_scope(scope: Mapping[str, Any], most: int) -> Head:
     if len(path) + len(query) + sum(len(name) + len(value) + 4 for name, value in fields) > most:
         raise Refused("headers_too_large", f"request line and headers are larger than {most} bytes")
     target = path + (b"?" + query if query else b"")
-    head = head_of(str(scope.get("method", "GET")).encode(), target, fields, modern=True)
+    client = scope.get("client")
+    peer = str(client[0]) if client else None
+    head = head_of(str(scope.get("method", "GET")).encode(), target, fields, modern=True, peer=peer)
     return attrs.evolve(head, root=quote(root), secure=scope.get("scheme") in ("https", "wss"))
 
 
@@ -100,6 +105,7 @@ class AsgiStream:
         receive: Returns the server's next message, in trio.
         outbox: Takes messages for the server.
         stopping: True once the server ends this connection, and waits for a well-formed end.
+        unread: True while there may be more of a body, or more messages of a WebSocket.
     """
 
     gateway: Gateway
@@ -110,6 +116,7 @@ class AsgiStream:
     stopping: bool = False
     torn: bool = False
     stalled: bool = False
+    unread: bool = True
     pending: Literal[False] = False
     received_at: float = attrs.field(factory=trio.current_time)
     sent: float = attrs.field(factory=trio.current_time)
@@ -131,6 +138,18 @@ class AsgiStream:
         self._on_stop = callback
         if self.stopping:
             callback()
+
+    @contextmanager
+    def lost_by(self, outbox: Outbox) -> Iterator[None]:
+        """Cancel the block if the server takes nothing more: its `send` has failed."""
+        with trio.CancelScope() as scope:
+
+            def lose() -> None:
+                self.torn = True
+                scope.cancel()
+
+            outbox.on_lost(lose)
+            yield
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -209,6 +228,13 @@ class AsgiStream:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
+    async def drain(self) -> None:
+        """Discard what the peer still sends: some servers (hypercorn) wait until it is received, for ever."""
+        with trio.move_on_after(LINGER):
+            while self.unread:
+                message = await self.receive()
+                self.unread = bool(message.get("more_body", message["type"] == "websocket.receive"))
+
     async def gone(self) -> bool:
         """Wait until the peer has disconnected."""
         while (await self.receive())["type"] != "http.disconnect":
@@ -224,7 +250,7 @@ class AsgiStream:
             raise gr.RuntimeClosed("the server ends this connection")
         self.received_at = trio.current_time()
         if message["type"] != "websocket.receive":
-            self.torn = True
+            self.torn, self.unread = True, False
             raise MessagesEnded(message.get("code"), message.get("reason"))
         text = message.get("text")
         data: str | bytes = message.get("bytes") or b"" if text is None else text
@@ -279,16 +305,18 @@ class AsgiExchange:
         if head.size is not None and head.size > limits.body_bytes:
             raise Refused("too_big", f"the body is larger than {limits.body_bytes} bytes")
         if head.size == 0 and head.method in ("GET", "HEAD", "OPTIONS"):
+            self.stream.unread = False
             return b""
         with trio.move_on_after(limits.body_seconds):
             more = True
             while more:
                 message = await self.stream.receive()
                 if message["type"] != "http.request":
+                    self.stream.unread = False
                     raise PeerGone
                 parts.append(message.get("body") or b"")
                 size += len(parts[-1])
-                more = bool(message.get("more_body"))
+                more = self.stream.unread = bool(message.get("more_body"))
                 if size > limits.body_bytes:
                     raise Refused("too_big", f"the body is larger than {limits.body_bytes} bytes")
             return b"".join(parts)
@@ -301,7 +329,7 @@ class AsgiExchange:
         await self.stream.end()
         await self.stream.finish()
 
-    async def streamed(self, streamed: Streamed, fields: Fields) -> None:
+    async def streamed(self, streamed: Streamed, fields: Fields, watched: Watched) -> None:
         """Write a streamed response; see `Exchange`."""
         self.stream.begin("http", streamed, fields)
         if self.head_only:
@@ -309,7 +337,8 @@ class AsgiExchange:
         else:
             body = ResponseStream(self.gateway, self.stream)
             self.stream.on_stop(body.stop)
-            await body.run(streamed)
+            with watched(body.stop):
+                await body.run(streamed)
         await self.stream.finish()
 
 
@@ -317,12 +346,13 @@ async def serve_connection(stream: AsgiStream, doorways: Doorways, scope: Mappin
     """Serve a request or a WebSocket of an ASGI server. Raises nothing but Cancelled."""
     gateway, outbox = stream.gateway, stream.outbox
     try:
-        if gateway.closing or gateway.full:
-            gateway.metrics.refused("connections")
-            await _refuse(stream, scope, turned_away(gateway))
-        else:
-            with gateway.connection(stream):
-                await _serve(stream, doorways, scope)
+        with stream.lost_by(outbox):
+            if gateway.closing or gateway.full:
+                gateway.metrics.refused("connections")
+                await _refuse(stream, scope, turned_away(gateway))
+            else:
+                with gateway.connection(stream):
+                    await _serve(stream, doorways, scope)
     except HUNG_UP:
         pass
     except BaseException as error:  # noqa: BLE001, ASYNC103 - a supervision boundary: one connection must not end the gateway
@@ -342,7 +372,7 @@ async def _serve(stream: AsgiStream, doorways: Doorways, scope: Mapping[str, Any
             await answer(gateway, doorway, head, AsgiExchange(gateway, stream, head.method == "HEAD"))
             return
         check_path(head)
-        who = may_converse(gateway, doorway, head)
+        who = await may_converse(gateway, doorway, head)
     except Refused as refused:
         await _refuse(stream, scope, refused)
         return
@@ -350,7 +380,7 @@ async def _serve(stream: AsgiStream, doorways: Doorways, scope: Mapping[str, Any
         stream.subprotocol = SUBPROTOCOL
     await stream.receive()  # websocket.connect
     stream.outbox.put({"type": "websocket.accept", "subprotocol": stream.subprotocol}, 0)
-    await converse(gateway, stream, stream, who)
+    await converse(gateway, stream, stream, head, who)
     await stream.finish()
 
 

@@ -18,7 +18,7 @@ from greenroom.actors.contract.lifecycle import RunStatus, Stage
 from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.contract.tasks import TaskStatus
-from greenroom.actors.contract.thread_messages import ThreadMessages
+from greenroom.actors.contract.threads.messages import ThreadMessages
 from greenroom.actors.contract.waiting_for import WaitKind
 from greenroom.actors.evidence.account import RunEvidence
 from greenroom.actors.permission.remembered import RememberAs, RememberScope
@@ -206,6 +206,27 @@ class RunList(ResponseBody, frozen=True, kw_only=True):
     counts: Counts | None
 
 
+class EndedHour(ResponseBody, frozen=True, kw_only=True):
+    """How many runs ended within one hour, by outcome. `hour` is its beginning, UTC."""
+
+    hour: datetime
+    completed: int
+    stopped: int
+    failed: int
+    cancelled: int
+
+
+class Throughput(ResponseBody, frozen=True, kw_only=True):
+    """The last hours, the oldest first; the present hour is the last one.
+
+    For a principal that may not see all runs, visible runs are counted that began in these hours, and `complete` is
+    false if they are too many to count all of them.
+    """
+
+    hours: tuple[EndedHour, ...]
+    complete: bool
+
+
 class ThreadList(ResponseBody, frozen=True, kw_only=True):
     """Threads, the one with the newest run first. `cursor` requests the next page; null on the last one."""
 
@@ -286,6 +307,8 @@ BODIES: Final[Mapping[str, type[msgspec.Struct]]] = {
         RuleLine,
         RuleList,
         RunList,
+        EndedHour,
+        Throughput,
         ThreadList,
         ThreadMessages,
         TicketList,

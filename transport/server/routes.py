@@ -10,7 +10,16 @@ from ..frontends.a2a import routes as a2a
 from ..frontends.ag_ui import routes as ag_ui
 from ..frontends.ai_sdk import routes as ai_sdk
 from ..frontends.mcp import routes as mcp
-from ..gateway import artifact_routes, console, documents, rule_routes, run_routes, thread_routes, ticket_routes
+from ..gateway import (
+    artifact_routes,
+    console,
+    documents,
+    rule_routes,
+    run_routes,
+    thread_routes,
+    throughput,
+    ticket_routes,
+)
 from ..gateway.exposed import A2AOptions
 from ..gateway.gateway import Gateway
 from ..gateway.http import Route
@@ -20,6 +29,7 @@ ROUTES: Final[tuple[Route[Gateway], ...]] = (
     *artifact_routes.ROUTES,
     *thread_routes.ROUTES,
     *rule_routes.ROUTES,
+    *throughput.ROUTES,
     *ticket_routes.ROUTES,
     *documents.ROUTES,
     *ag_ui.ROUTES,

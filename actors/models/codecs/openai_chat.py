@@ -44,6 +44,7 @@ from .port import (
 )
 from .schemas import object_schema, words
 from .settings import extra_body, extra_headers, provider_files, provider_tools, renamed
+from .strict_schemas import StrictForms
 from .variant import OPENAI, ChatVariant
 
 FINISHES: Final[Mapping[str, FinishReason]] = {
@@ -88,10 +89,11 @@ class OpenAIChatCodec(Codec):
     ) -> None:
         self._model = model
         self.provider = provider
-        self._dialect = variant
+        self._variant = variant
         self._path = path
         self._native = native
         self.budgets = variant.budgets
+        self._strict = StrictForms(variant.strict)
         self._wire_names = {**RENAMED, "max_tokens": variant.limit_field, "seed": variant.seed_field}
         self.settings = tuple(
             name for name in ("max_tokens", *RENAMED, "parallel_tool_calls", "thinking") if name not in variant.lacks
@@ -99,13 +101,13 @@ class OpenAIChatCodec(Codec):
 
     @override
     def auth(self, key: str) -> Mapping[str, str]:
-        header = self._dialect.key_header
+        header = self._variant.key_header
         return {header: key} if header else {"authorization": f"Bearer {key}"}
 
     @override
     def encode(self, request: ModelRequest) -> Encoded:
         """Return a request for `POST /chat/completions`."""
-        settings, variant = request.settings, self._dialect
+        settings, variant = request.settings, self._variant
         form, in_words = self._form(request)
         thread = Thread(request.messages, self.provider, _said, variant.call_id)
         body: dict[str, JSONValue] = {
@@ -115,7 +117,7 @@ class OpenAIChatCodec(Codec):
             **({"stream_options": {"include_usage": True}} if variant.counts else {}),
             **renamed(settings, self._wire_names),
         }
-        if tools := [*map(_function, request.tools), *provider_tools(settings)]:
+        if tools := [*map(self._function, request.tools), *provider_tools(settings)]:
             body["tools"] = tools
         if request.tools:
             body |= renamed(settings, {"parallel_tool_calls": "parallel_tool_calls"})  # refused beside no tools
@@ -125,21 +127,29 @@ class OpenAIChatCodec(Codec):
         if (thinking := settings.get("thinking")) is not None:
             body |= variant.thinking(self._model, thinking)
         if form is not None:
-            body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": form}}
+            body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", **form}}
         return Encoded(path=self._path, body=body | extra_body(settings), headers=extra_headers(settings))
 
     def _form(self, request: ModelRequest) -> tuple[JSONObject | None, Sequence[JSONObject]]:
-        """Return the schema of the answer for the field of the format, and the messages that ask for it in words."""
-        schema, way = request.output_schema if self._native else None, self._dialect.form
+        """Return the fields of the answer's form, and the messages that ask for it in words."""
+        schema, way = request.output_schema if self._native else None, self._variant.form
         if schema is None:
             return None, ()
         asks_natively = way == "native" or (way == "without_tools" and not request.tools)
         form = object_schema(schema) if asks_natively else None
-        return form, ({"role": "system", "content": words(schema)},) if form is None else ()
+        if form is None:
+            return None, ({"role": "system", "content": words(schema)},)
+        strict = self._strict.of(schema)
+        return {"schema": form} if strict is None else {"schema": strict, "strict": True}, ()
+
+    def _function(self, tool: ToolInfo) -> JSONObject:
+        strict = self._strict.of(tool.schema)
+        form = {"parameters": tool.schema} if strict is None else {"parameters": strict, "strict": True}
+        return {"type": "function", "function": {"name": tool.name, "description": tool.description, **form}}
 
     @override
     def decoder(self) -> Decoder:
-        return OpenAIChatDecoder(self.provider, keeps_reasoning=self._dialect.keeps_reasoning)
+        return OpenAIChatDecoder(self.provider, self._variant)
 
     @override
     def error(self, status: int | None, data: object) -> Reported:
@@ -149,11 +159,6 @@ class OpenAIChatCodec(Codec):
             return Reported(status=status, message=error)
         fields = mapping(error)
         return from_object(status, fields, (fields.get("code"), fields.get("type")))
-
-
-def _function(tool: ToolInfo) -> JSONObject:
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.schema}
-    return {"type": "function", "function": function}
 
 
 def _file(file_id: str) -> JSONObject:
@@ -213,13 +218,13 @@ class OpenAIChatDecoder(Decoder):
 
     Args:
         provider: names the service.
-        keeps_reasoning: reasoning goes back with the history.
+        variant: what the server has otherwise than OpenAI.
     """
 
-    def __init__(self, provider: str, *, keeps_reasoning: bool = True) -> None:
+    def __init__(self, provider: str, variant: ChatVariant) -> None:
         super().__init__()
         self._provider = provider
-        self._keeps_reasoning = keeps_reasoning
+        self._variant = variant
         self._reasoning: dict[str, list[str]] = {}  # under the name that the server gives it
         self._details: list[tuple[str, JSONObject, list[str]]] = []  # the field of the text, the others, the text
         self._text: list[str] = []
@@ -236,11 +241,18 @@ class OpenAIChatDecoder(Decoder):
         if isinstance(data.get("usage"), Mapping):
             self.usage = usage_of(data["usage"])
         for choice in map(mapping, items(data.get("choices"))):
-            if choice.get("index", 0) == 0:
+            if choice.get("index") in (0, None):
                 yield from self._choice(choice)
 
+    @override
+    def done(self) -> None:
+        """Take `[DONE]`: the end of an answer whose server gives no reason for it; OpenAI always gives one."""
+        if self._variant.ends_without_reason and (self._text or self._calls):
+            self.complete = True
+        super().done()
+
     def _choice(self, choice: JSONObject) -> Iterator[ModelDelta]:
-        delta = mapping(choice.get("delta"))
+        delta = mapping(choice.get("delta")) or mapping(choice.get("message"))  # the latter: whole, in one event
         for field in ("reasoning_content", "reasoning"):  # the same text under two names; it goes back under its own
             if reasoning := string(delta.get(field)):
                 self.grow(reasoning)
@@ -249,10 +261,7 @@ class OpenAIChatDecoder(Decoder):
                 break
         for detail in map(mapping, items(delta.get("reasoning_details"))):
             self._detail(detail)
-        if text := string(delta.get("content")):
-            self.grow(text)
-            self._text.append(text)
-            yield TextDelta(text)
+        yield from self._content(delta.get("content"))
         if refusal := string(delta.get("refusal")):
             self.grow(refusal)
             self._refusal.append(refusal)
@@ -260,6 +269,20 @@ class OpenAIChatDecoder(Decoder):
             yield self._call(piece)
         if finish := string(choice.get("finish_reason")):
             self._finish, self.complete = finish, True
+
+    def _content(self, content: JSONValue) -> Iterator[ModelDelta]:
+        """Take a text, or Mistral's list of texts and thoughts."""
+        if text := string(content):
+            self.grow(text)
+            self._text.append(text)
+            yield TextDelta(text)
+        for part in map(mapping, items(content)):
+            if part.get("type") == "thinking":
+                for thought in map(mapping, items(part.get("thinking"))):
+                    self.grow(string(thought.get("text")))
+                    yield ReasoningDelta(string(thought.get("text")))
+            else:
+                yield from self._content(string(part.get("text")))
 
     def _detail(self, detail: JSONObject) -> None:
         """Keep a detail of the reasoning. Pieces of a text, each a detail like the one before, become one detail."""
@@ -298,8 +321,9 @@ class OpenAIChatDecoder(Decoder):
     @override
     def response(self) -> ModelResponse:
         text, refusal = "".join(self._text), "".join(self._refusal)
-        finish = FINISHES.get(self._finish or "", "other")
-        calls = calls_of(self._calls, finish)
+        finish = "length" if self._finish is None else FINISHES.get(self._finish, "other")
+        calls = calls_of(self._calls, finish)  # without a reason the last call may be cut
+        finish = "stop" if self._finish is None else finish
         if finish == "stop" and calls:
             finish = "tool_calls"
         if finish == "content_filter" and not (text or calls):
@@ -318,7 +342,7 @@ class OpenAIChatDecoder(Decoder):
     def _items(self, text: str, calls: Sequence[CallRequest]) -> tuple[JSONObject, ...]:
         """Return the whole message, if it has more than text and calls; results need ids to refer to."""
         extras: dict[str, JSONValue] = {}
-        if self._keeps_reasoning:
+        if self._variant.keeps_reasoning:
             extras = {field: "".join(pieces) for field, pieces in self._reasoning.items()}
         if self._details:
             extras["reasoning_details"] = [

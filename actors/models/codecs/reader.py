@@ -18,6 +18,7 @@ from ...abc import CallDelta, ModelDelta, ReasoningDelta, TextDelta
 from ...contract.messages import ModelResponse, Usage
 from ...contract.plain import JSONValue
 from ...errors import ModelError
+from ...json_text import values_of
 from .faults import provider_error
 from .masking import KeyMask, StreamMask
 from .port import Codec, Decoder, StreamError
@@ -104,7 +105,8 @@ class StreamReader:
         if event is not None and not self.complete and (event.data == DONE or _json(event.data) is not None):
             last.extend(self._take(event))
         if not self.complete:
-            text = f"{self._name}: {self._mask.text(why)} in the middle of the answer"
+            place = "in the middle of the answer" if self._count else "before the answer began"
+            text = f"{self._name}: {self._mask.text(why)} {place}"
             raise ModelError(text, kind="interrupted", usage=self._decoder.usage)
         try:
             answer = self._masked(self._decoder.response())
@@ -122,9 +124,9 @@ class StreamReader:
 
     def _take(self, event: ServerSentEvent) -> Iterator[ModelDelta]:
         if event.data == DONE:
-            self._decoder.finished = self._decoder.complete
+            self._decoder.done()
             return
-        values = _values(event.data)
+        values = values_of(event.data)
         if values > EVENT_VALUES:
             raise self._broken(f"an event of the stream has {values:,} values, at most {EVENT_VALUES:,}")
         data = _json(event.data)
@@ -171,11 +173,6 @@ class StreamReader:
             refusal=None if answer.refusal is None else mask.text(answer.refusal),
             items=tuple(mask.value(item) for item in answer.items),
         )
-
-
-def _values(data: bytes) -> int:
-    """Return at least the number of the JSON values in a text, less one."""
-    return data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
 def _json(data: bytes) -> JSONValue:

@@ -16,9 +16,9 @@ from ...contract.decisions import InboxItem, Ticket
 from ...contract.messages import Message
 from ...contract.recording import RecordDelta
 from ...contract.rows import RunOutline, RunRecord, ThreadInfo
-from ...contract.run_lists import RunPage, RunQuery
+from ...contract.run_lists import Backlog, EndedRuns, RunPage, RunQuery
 from ...contract.state import StateWrite
-from ...contract.thread_lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
+from ...contract.threads.lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
 from ...contract.ticket_lists import TicketPage, TicketQuery
 from ...stored_values import StoredValue, check_page
 from . import _paging
@@ -28,6 +28,7 @@ from ._outages import NoThread
 from ._requests import CommitRequest, CreateRequest
 from ._requests_api import RequestQueue, RequestStore
 from ._text_search import Shown
+from ._timestamps import milliseconds
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -63,7 +64,7 @@ class ThreadQueries(Protocol[C_contra]):
 
 
 class ListQueries(Protocol[C_contra]):
-    """The module with the queries of lists. See `Store.runs`, `Store.summaries` and `Store.tickets`."""
+    """The module with the queries of lists. See `Store.runs`, `Store.summaries`, `Store.ended` and `Store.tickets`."""
 
     def page(
         self,
@@ -75,6 +76,8 @@ class ListQueries(Protocol[C_contra]):
         /,
     ) -> RunPage: ...
     def summaries(self, connection: C_contra, run_ids: Sequence[str], counted: bool, /) -> RunPage: ...
+    def ended(self, connection: C_contra, since: int, /) -> Sequence[EndedRuns]: ...
+    def backlog(self, connection: C_contra, /) -> Backlog: ...
     def tickets(self, connection: C_contra, query: TicketQuery, behind: _paging.Position | None, /) -> TicketPage: ...
 
 
@@ -209,6 +212,14 @@ class QueryStore(RequestStore, Generic[C]):
     @override
     async def runs(self, query: RunQuery, *, among: Sequence[str] | None = None, shown: Shown | None = None) -> RunPage:
         return await self._read(self._lists.page, query, _paging.start(query), among, shown)
+
+    @override
+    async def ended(self, since: datetime) -> Sequence[EndedRuns]:
+        return await self._read(self._lists.ended, milliseconds(since))
+
+    @override
+    async def backlog(self) -> Backlog:
+        return await self._read(self._lists.backlog)
 
     @override
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:

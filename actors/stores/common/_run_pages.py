@@ -11,7 +11,16 @@ import attrs
 from ...contract import codec
 from ...contract.lifecycle import STATUS, RunStatus, Stage
 from ...contract.rows import RunInfo, RunRow
-from ...contract.run_lists import SEARCHED, SEARCHED_BYTES, RunCounts, RunPage, RunQuery, RunSummary
+from ...contract.run_lists import (
+    SEARCHED,
+    SEARCHED_BYTES,
+    EndedRuns,
+    ListedOutcome,
+    RunCounts,
+    RunPage,
+    RunQuery,
+    RunSummary,
+)
 from ...contract.ticket_lists import TicketSummary
 from . import _paging
 from ._paging import Position
@@ -187,6 +196,28 @@ def page_of(query: RunQuery, lines: Iterable[Line], counts: RunCounts | None) ->
     )
 
 
+HOUR: Final = 3_600_000
+"""Milliseconds."""
+
+
+def ended_of(rows: Iterable[tuple[int, str, bool, int]]) -> tuple[EndedRuns, ...]:
+    """Return the counts of rows: number of the hour since 1970, stage, whether there is a code, count."""
+    return tuple(
+        EndedRuns(hour=moment(hour * HOUR), outcome=_outcome(stage, coded), count=count)
+        for hour, stage, coded, count in sorted(rows)
+    )
+
+
+def _outcome(stage: str, coded: bool) -> ListedOutcome:
+    match Stage(stage):
+        case Stage.FAILED:
+            return "failed"
+        case Stage.CANCELLED:
+            return "cancelled"
+        case _:
+            return "stopped" if coded else "completed"
+
+
 def whole_page(lines: Iterable[RunSummary | str], counts: RunCounts | None) -> RunPage:
     """Return all lines as one page; an id is of an unreadable run."""
     lines_of_page = tuple(lines)
@@ -222,8 +253,8 @@ def summary_of(
         row=codec.load(RunRow, row),
         pending=pending,
         held=held,
-        ended_at=_moment(ended),
-        waiting_since=_moment(since),
+        ended_at=moment_of(ended),
+        waiting_since=moment_of(since),
         asked=tuple(codec.load(TicketSummary, brief) for brief in briefs),
         asked_count=count,
         queue=queue,
@@ -232,5 +263,6 @@ def summary_of(
     )
 
 
-def _moment(at: int | None) -> datetime | None:
+def moment_of(at: int | None) -> datetime | None:
+    """Return a time of a column in milliseconds; None for none."""
     return None if at is None else moment(at)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
@@ -17,14 +18,14 @@ from ...contract.lifecycle import STATUS, RunStatus, Stage
 from ...contract.messages import Message
 from ...contract.recording import RecordDelta
 from ...contract.rows import RunOutline, RunRecord, ThreadInfo
-from ...contract.run_lists import RunPage, RunQuery
+from ...contract.run_lists import Backlog, EndedRuns, RunPage, RunQuery, code_of
 from ...contract.state import StateWrite
-from ...contract.thread_lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
+from ...contract.threads.lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
 from ...contract.ticket_lists import ListedTicket, TicketPage, TicketQuery
 from ...errors import UnknownRun
 from ...stored_values import StoredValue, check_page
 from ..common import _paging, _thread_pages
-from ..common._run_pages import Line, page_of
+from ..common._run_pages import HOUR, Line, ended_of, page_of
 from ..common._text_search import Shown, TextSearch
 from ..common._ticket_pages import line_of
 from ..common._timestamps import milliseconds
@@ -145,6 +146,26 @@ class TableReads(RunStore, ValueStore):
         lines = _listed(ledger, query, behind, None if among is None else frozenset(among))
         counts = ledger.counts() if query.counts else None
         return page_of(query, (_line(position, run, search) for position, run in lines), counts)
+
+    @override
+    async def ended(self, since: datetime) -> Sequence[EndedRuns]:
+        least = milliseconds(since)
+        runs = (await self._read()).runs.values()
+        ends = ((ended, run.row) for run in runs if (ended := run.ended) is not None and ended >= least)
+        counts = Counter((ended // HOUR, row.stage.value, code_of(row) is not None) for ended, row in ends)
+        return ended_of((*key, count) for key, count in counts.items())
+
+    @override
+    async def backlog(self) -> Backlog:
+        ledger = await self._read()
+        runs = ledger.open.values()
+        times = [ticket.requested_at for run in runs for ticket in run.open_tickets.values()]
+        return Backlog(
+            runs=ledger.counts(),
+            threads=len({run.info.thread_id for run in runs}),
+            tickets=len(times),
+            oldest_ticket=min(times, default=None),
+        )
 
     @override
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:

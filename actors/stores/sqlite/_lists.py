@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from ...contract import codec
 from ...contract.lifecycle import STATUS, RunStatus, Stage
 from ...contract.rows import RunInfo
-from ...contract.run_lists import ASKED, RunCounts, RunPage, RunQuery, RunSummary
+from ...contract.run_lists import ASKED, Backlog, EndedRuns, RunCounts, RunPage, RunQuery, RunSummary
 from ...contract.ticket_lists import TicketPage, TicketQuery
 from ..common import _ticket_pages
 from ..common._paging import Position
-from ..common._run_pages import Line, ListDialect, page_of, positions, summary_of, whole_page
+from ..common._run_pages import HOUR, Line, ListDialect, ended_of, moment_of, page_of, positions, summary_of, whole_page
 from ..common._text_search import Shown, TextSearch
 from ._schema import TO_DO, WAITS
 
@@ -29,11 +29,20 @@ _ENDS: Final = (
     " CASE WHEN ended_at IS NOT NULL THEN (SELECT frame FROM events WHERE run = number AND seq = last_seq) END"
     " FROM runs WHERE number = ?"
 )
+_ENDED: Final = (
+    f"SELECT ended_at / {HOUR}, stage, code IS NOT NULL, count(*) FROM runs INDEXED BY runs_ended"  # noqa: S608 - constants
+    " WHERE ended_at >= ? GROUP BY 1, 2, 3"
+)
 _OPEN_TICKETS: Final = "FROM tickets INDEXED BY tickets_open WHERE run = ? AND status = 'open'"
 _COUNT_WAITING: Final = f"SELECT count(*) FROM runs INDEXED BY runs_waiting WHERE {WAITS}"  # noqa: S608 - constants
 _COUNT_OTHERS: Final = (
     f"SELECT status, count(*) FROM runs INDEXED BY runs_to_do WHERE {TO_DO}"  # noqa: S608 - constants
     " AND status <> 'waiting' GROUP BY status"
+)
+_OPEN_THREADS: Final = "SELECT count(DISTINCT thread) FROM runs INDEXED BY runs_open WHERE ended_at IS NULL"
+_ASKED_NOW: Final = (
+    "SELECT count(*), min(t.requested_at) FROM tickets t INDEXED BY tickets_oldest CROSS JOIN runs r"
+    " ON r.number = t.run WHERE t.status = 'open' AND r.ended_at IS NULL"
 )
 _DIALECT: Final = ListDialect(
     mark="?",
@@ -155,6 +164,18 @@ def counts(connection: sqlite3.Connection) -> RunCounts:
     others = dict(connection.execute(_COUNT_OTHERS).fetchall())
     (waiting,) = connection.execute(_COUNT_WAITING).fetchone()
     return RunCounts(created=others.get("created", 0), running=others.get("running", 0), waiting=waiting)
+
+
+def ended(connection: sqlite3.Connection, since: int) -> tuple[EndedRuns, ...]:
+    """Count the runs that have ended since a time, by hour and outcome."""
+    return ended_of(connection.execute(_ENDED, (since,)))
+
+
+def backlog(connection: sqlite3.Connection) -> Backlog:
+    """Count what is not done."""
+    (threads,) = connection.execute(_OPEN_THREADS).fetchone()
+    tickets, oldest = connection.execute(_ASKED_NOW).fetchone()
+    return Backlog(runs=counts(connection), threads=threads, tickets=tickets, oldest_ticket=moment_of(oldest))
 
 
 def summaries(connection: sqlite3.Connection, run_ids: Iterable[str], counted: bool) -> RunPage:

@@ -271,6 +271,8 @@ _FOURTEENTH: Final = Migration(
         "ALTER TABLE runs ADD COLUMN code TEXT",
         "UPDATE runs SET code = greenroom_code(row) WHERE ended_at IS NOT NULL",
         "CREATE INDEX runs_code ON runs(code, number) WHERE code IS NOT NULL",
+        "DROP INDEX runs_ended",
+        "CREATE INDEX runs_ended ON runs(ended_at, stage, code) WHERE ended_at IS NOT NULL",
         "CREATE INDEX runs_stopped ON runs(number) WHERE stage = 'completed' AND code IS NOT NULL",
         "ALTER TABLE calls ADD COLUMN tool TEXT NOT NULL DEFAULT ''",
         "UPDATE calls SET tool = greenroom_tool(body)",

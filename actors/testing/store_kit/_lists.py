@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ...abc import Store
 from ...contract.lifecycle import TERMINATION_STAGE, RunStatus, Stage, Termination, TerminationKind
-from ...contract.run_lists import RunCounts, RunProgress, RunQuery
+from ...contract.run_lists import EndedRuns, RunCounts, RunProgress, RunQuery
 from ...contract.ticket_lists import TicketQuery
 from ...errors import UsageError
 from ._tools import (
@@ -47,10 +47,12 @@ def _event(payload: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode({"payload": payload})
 
 
-async def _end(author: Author, kind: TerminationKind, code: str | None = None, **payload: Any) -> None:
+async def _end(
+    author: Author, kind: TerminationKind, code: str | None = None, *, at: datetime = NOW, **payload: Any
+) -> None:
     """Write the terminal commit, whose event has the payload."""
     stage, termination = TERMINATION_STAGE[kind], Termination(kind=kind, code=code)
-    commit = author.make(row=replace(author.row, stage=stage, termination=termination))
+    commit = author.make(row=replace(author.row, stage=stage, termination=termination), at=at)
     sent = SubmittedCommit()
     author.store.submit(author.claim, commit, [_event(payload)], sent.deliver)
     expect((await sent.receipt()).kind, "committed", "the run ends")
@@ -181,6 +183,35 @@ async def lists_are_filtered_by_outcome_code_and_tool(store: Store, _: ReportLog
         expect(lines, [f"{me}.{name}" for name in expected.split()], f"by {values}")
 
 
+@scenario
+async def ended_runs_are_counted_by_hour_and_outcome(store: Store, _: ReportLog, me: str) -> None:
+    """From a time on; a run that is not done is in no hour."""
+    first = datetime(2040, 1, 1, 12, tzinfo=UTC)
+    ends = (
+        (-1, TerminationKind.NATURAL_END),
+        (0, TerminationKind.NATURAL_END),
+        (3599, TerminationKind.NATURAL_END),
+        (3599, TerminationKind.ERROR),
+        (3600, TerminationKind.STOPPED),
+        (3600, TerminationKind.CANCELLED),
+    )
+    for number, (second, kind) in enumerate(ends):
+        author = await _author(store, f"{me}.{number}", me)
+        code = "max_rounds" if kind is TerminationKind.STOPPED else None
+        await _end(author, kind, code, at=first + timedelta(seconds=second))
+    await _author(store, f"{me}.open", me)
+    expect(
+        await store.ended(first),
+        (
+            EndedRuns(hour=first, outcome="completed", count=2),
+            EndedRuns(hour=first, outcome="failed", count=1),
+            EndedRuns(hour=first + timedelta(hours=1), outcome="cancelled", count=1),
+            EndedRuns(hour=first + timedelta(hours=1), outcome="stopped", count=1),
+        ),
+        "by hour and outcome",
+    )
+
+
 async def _ask(author: Author, number: int, minute: int) -> None:
     """The run asks something, and waits."""
     at = NOW + timedelta(minutes=minute)
@@ -309,6 +340,29 @@ async def open_tickets_of_all_runs_are_listed(store: Store, _: ReportLog, me: st
     wrong: tuple[dict[str, Any], ...] = ({"limit": 0}, {"order": "best"}, {"agent": "a\0"}, {"cursor": "?"})
     for values in wrong:
         await refused(UsageError, store.tickets(TicketQuery(**values)), f"a query with {values}")
+
+
+@scenario
+async def the_backlog_counts_runs_threads_and_open_tickets(store: Store, _: ReportLog, me: str) -> None:
+    """Of all runs that are not done. An answered ticket does not count, nor does one of a run that has ended."""
+    before = await store.backlog()
+    first, second = [await _author(store, f"{me}.{number}", me, thread=me) for number in range(2)]
+    third = await _author(store, f"{me}.2", me)
+    early = -60 * 24 * 365 * 40  # older than the tickets of other scenarios
+    await _ask(first, 1, early)
+    await _ask(third, 1, early + 1)
+    asked = await store.backlog()
+    expect((asked.threads - before.threads, asked.tickets - before.tickets), (2, 2), "threads and tickets")
+    expect(asked.oldest_ticket, NOW + timedelta(minutes=early), "the time of the oldest")
+    expect(asked.runs, (await store.summaries((), counts=True)).counts, "runs by status")
+    await _answer(first, 1, early + 2)
+    expect((await store.backlog()).oldest_ticket, NOW + timedelta(minutes=early + 1), "the next one is the oldest")
+    await _end(third, TerminationKind.CANCELLED, at=NOW)
+    await _end(first, TerminationKind.NATURAL_END, at=NOW)
+    await _end(second, TerminationKind.NATURAL_END, at=NOW)
+    after = await store.backlog()
+    expect((after.threads, after.tickets), (before.threads, before.tickets), "runs that have ended leave nothing")
+    expect(after.oldest_ticket, before.oldest_ticket, "nor their tickets")
 
 
 @scenario
