@@ -1,5 +1,6 @@
 // Every sentence of the console, in English and in Chinese. A test checks that both have the same keys.
 
+import { TALK } from "./conversationwords.js";
 import { INBOX } from "./inboxwords.js";
 
 const many = (n, noun) => `${Number(n).toLocaleString("en")} ${noun}${Number(n) === 1 ? "" : "s"}`;
@@ -1317,7 +1318,10 @@ const zh = {
   "unit.just": "刚刚",
 };
 
-export const WORDS = { en: { ...en, ...INBOX.en }, zh: { ...zh, ...INBOX.zh } };
+export const WORDS = {
+  en: { ...en, ...INBOX.en, ...TALK.en },
+  zh: { ...zh, ...INBOX.zh, ...TALK.zh },
+};
 
 let language = /^zh\b/i.test(document.documentElement.lang) ? "zh" : "en";
 
