@@ -1,6 +1,6 @@
 // The places of the console, in its top line: the runs, and the inbox with the number of its open questions.
 
-import { h, say, tell } from "./dom.js";
+import { h, tell } from "./dom.js";
 import { compact } from "./format.js";
 import { INBOX } from "./session.js";
 
@@ -8,9 +8,10 @@ export class Places {
   /** @param {HTMLElement} element receives the links */
   constructor(element) {
     this.element = element;
-    this.badge = h("span", { class: "badge", hidden: true, "aria-hidden": "true" });
+    this.badge = h("span", { class: "badge", hidden: true });
+    this.what = h("span", { class: "unseen", say: "inbox.open", hidden: true });
     this.runs = h("a", { class: "place", href: "#", say: "inbox.runs" });
-    this.inbox = h("a", { class: "place", href: INBOX }, h("span", { say: "inbox.title" }), this.badge);
+    this.inbox = h("a", { class: "place", href: INBOX }, h("span", { say: "inbox.title" }), this.badge, this.what);
     this.counted(0, false);
     element.append(this.runs, this.inbox);
   }
@@ -29,8 +30,7 @@ export class Places {
 
   /** Show the number of open questions; `more`: there are more than were read. */
   counted(n, more) {
-    this.badge.hidden = n === 0;
+    this.badge.hidden = this.what.hidden = n === 0;
     tell(this.badge, `${compact(n)}${more ? "+" : ""}`);
-    say(this.inbox, "inbox.open", { n }, "label");
   }
 }
