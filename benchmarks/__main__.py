@@ -34,6 +34,7 @@ NAMES = (
     "gateway_stalled",
     "gateway_replay",
     "gateway_http",
+    "gateway_asgi",
     "gateway_peers",
     "loop_peers",
     "postgres",

@@ -1,7 +1,8 @@
 """The transport layer: gateway, client, command line, terminal.
 
-The package exports `serve` and `Address`, `asgi_app` and `AsgiApp`, `connect` and `Client`, `Principal` and `Limits`;
-each is loaded at its first use.
+The package exports `serve` and `Address`, `asgi_app` and `AsgiApp`, `connect` and `Client`, `Principal` and `Limits`,
+and for the sign-in of people `SignIn`, `SignInRequest`, `SignInRefusal`, `token_file` and `trusted_proxy`; each is
+loaded at its first use.
 """
 
 from __future__ import annotations
@@ -14,13 +15,32 @@ if TYPE_CHECKING:
     from .client import Client as Client
     from .client import connect as connect
     from .gateway.access import Principal as Principal
+    from .gateway.sign_in import SignIn as SignIn
+    from .gateway.sign_in import SignInRefusal as SignInRefusal
+    from .gateway.sign_in import SignInRequest as SignInRequest
+    from .gateway.token_file import token_file as token_file
+    from .gateway.trusted_proxy import trusted_proxy as trusted_proxy
     from .protocol.limits import Limits as Limits
     from .server.asgi_app import AsgiApp as AsgiApp
     from .server.asgi_app import asgi_app as asgi_app
     from .server.serve import Address as Address
     from .server.serve import serve as serve
 
-__all__ = ["Address", "AsgiApp", "Client", "Limits", "Principal", "asgi_app", "connect", "serve"]
+__all__ = [
+    "Address",
+    "AsgiApp",
+    "Client",
+    "Limits",
+    "Principal",
+    "SignIn",
+    "SignInRefusal",
+    "SignInRequest",
+    "asgi_app",
+    "connect",
+    "serve",
+    "token_file",
+    "trusted_proxy",
+]
 
 _HOMES = {
     "Address": "server.serve",
@@ -28,9 +48,14 @@ _HOMES = {
     "Client": "client",
     "Limits": "protocol.limits",
     "Principal": "gateway.access",
+    "SignIn": "gateway.sign_in",
+    "SignInRefusal": "gateway.sign_in",
+    "SignInRequest": "gateway.sign_in",
     "asgi_app": "server.asgi_app",
     "connect": "client",
     "serve": "server.serve",
+    "token_file": "gateway.token_file",
+    "trusted_proxy": "gateway.trusted_proxy",
 }
 
 

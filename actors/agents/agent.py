@@ -47,13 +47,13 @@ from .checks import (
 )
 from .deps import misfit
 from .handoff import Handoff, handoff_of
-from .options import AgentOptions, Deps, HandoffOptions, Instructs, ToolUse
+from .options import AgentOptions, Deps, HandoffOptions, Instructs, SingleOptions, ToolUse
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     T_co = TypeVar("T_co", default=str, covariant=True)
-    U = TypeVar("U", default=Any)  # the output type of an agent that is named by key is not known here
+    U = TypeVar("U", default=object)  # mypy infers no type of a list of agents and keys
 else:
     from typing import TypeVar
 
@@ -249,7 +249,7 @@ class Agent(Generic[T_co, Deps]):
             deps_type: type[Deps] | None = None,
             **options: Unpack[AgentOptions[T_co, Deps]],
         ) -> None: ...
-        # With handoffs, the agent that ends a run may be another one: the output has the type of one of them.
+        # With handoffs, another agent may end the run. A key alone adds no output type; a start checks that.
         @overload
         def __init__(self: Agent[str | U], key: str, **options: Unpack[HandoffOptions[str, Any, U]]) -> None: ...
         @overload
@@ -277,7 +277,7 @@ class Agent(Generic[T_co, Deps]):
             *,
             output_type: JSONObject,
             handoffs: Iterable[ChildAgent | Handoff | str] = (),
-            **options: Unpack[AgentOptions[JSONValue]],
+            **options: Unpack[SingleOptions[JSONValue]],
         ) -> None: ...
         @overload
         def __init__(
@@ -287,7 +287,7 @@ class Agent(Generic[T_co, Deps]):
             output_type: JSONObject,
             deps_type: type[D],
             handoffs: Iterable[ChildAgent | Handoff | str] = (),
-            **options: Unpack[AgentOptions[JSONValue, D]],
+            **options: Unpack[SingleOptions[JSONValue, D]],
         ) -> None: ...
         def __init__(self, key: str, **options: object) -> None: ...
 

@@ -9,7 +9,8 @@ first agent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 import attrs
 
@@ -78,6 +79,64 @@ def check_graph(graph: Mapping[str, Agent[object]]) -> None:
                     f"{text}, and one hands runs over to the other; declare one key, or rename one"
                 )
         check_prices(agent, attrs.evolve(agent.spec.policies, budget=first.spec.policies.budget))
+
+
+def check_outputs(graph: Mapping[str, Agent[object]]) -> None:
+    """Check that a run of the first agent ends with an output of a type that the agent's own type names.
+
+    The type of an agent names its output type and, for each handoff, those of the other agent (`Agent[T | U]`); a
+    handoff by key adds only its `output_type`.
+
+    Raises:
+        AgentDefinitionError: a run may be handed over, by key, to an agent with another output type.
+    """
+    first = next(iter(graph.values()))
+    named_types = tuple(_named_outputs(first))
+    for agent in graph.values():
+        kind = _output(agent)
+        if not all(any(_covers(one, member) for one in named_types) for member in _members(kind)):
+            raise AgentDefinitionError(
+                f"agent {first.key!r}: its runs may be handed over to agent {agent.key!r}, whose output type"
+                f" {_shown(kind)} the type of {first.key!r} does not name, because a handoff names a key; write"
+                f" gr.handoff(key, output_type={_shown(kind)}) there, or give the agent itself"
+            )
+
+
+def _named_outputs(first: Agent[object]) -> Iterator[object]:
+    """Yield the output types that the type of an agent names."""
+    todo, visited_ids = [first], set[int]()
+    while todo:
+        agent = todo.pop()
+        if id(agent) in visited_ids:
+            continue
+        visited_ids.add(id(agent))
+        yield from _members(_output(agent))
+        for handoff in agent.handoffs:
+            if isinstance(handoff.agent, Agent):
+                todo.append(handoff.agent)
+            elif handoff.output_type is not None:
+                yield from _members(handoff.output_type)
+
+
+def _output(agent: Agent[object]) -> object:
+    return Any if isinstance(agent.output_type, Mapping) else agent.output_type
+
+
+def _members(kind: object) -> tuple[object, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def _covers(named_type: object, kind: object) -> bool:
+    """Return True if each value of a type is one of another type, as far as classes tell."""
+    if named_type in (kind, Any, object):
+        return True
+    if isinstance(named_type, type) and isinstance(kind, type) and get_origin(kind) is get_origin(named_type) is None:
+        return issubclass(kind, named_type)
+    return False
+
+
+def _shown(kind: object) -> str:
+    return "object" if kind is Any else kind.__name__ if isinstance(kind, type) else str(kind)
 
 
 def _form(key: StateKey[Any]) -> tuple[object, ...]:

@@ -11,7 +11,7 @@ import inspect
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Never, cast, overload
 
 import attrs
 from typing_extensions import override
@@ -29,7 +29,7 @@ from ..tools.named_deps import named_deps
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    T = TypeVar("T", default=Any)
+    T = TypeVar("T", default=Never)  # a key alone leads to no other output type: a start checks that
     T_co = TypeVar("T_co", default=Any, covariant=True)
 else:
     from typing import TypeVar
@@ -46,17 +46,19 @@ _NAME_LIMIT: Final = 64
 class Handoff(Tool[..., Any], Generic[T_co]):
     """A handoff to an agent; see `handoff`. It is a `Tool` for the model, and goes into `Agent(handoffs=[...])`.
 
-    `Handoff[T]` names the output type of the other agent, for type checkers; T is Any for an agent that is named by
-    key.
+    `Handoff[T]` names the output type of the other agent, for type checkers; of an agent that is named by key T is
+    `output_type`, or Never.
 
     Attributes:
         agent: the other agent, or its key.
+        output_type: The output type that is named beside a key; None: none.
         on_handoff: the callback; None: none.
         input_filter: makes what the next agent reads; None: the thread.
         takes_input: the callback gets the input as its second argument.
     """
 
     agent: ChildAgent[T_co] | str
+    output_type: object = None
     on_handoff: Callable[..., object] | None = None
     input_filter: Filter | None = None
     takes_input: bool = False
@@ -91,6 +93,7 @@ async def _no_callback() -> None:
 def handoff(
     agent: ChildAgent[T] | str,
     *,
+    output_type: type[T] | None = None,
     tool_name: str | None = None,
     tool_description: str | None = None,
     on_handoff: Callable[[Any], object] | None = None,
@@ -104,6 +107,7 @@ def handoff(
 def handoff(
     agent: ChildAgent[T] | str,
     *,
+    output_type: type[T] | None = None,
     tool_name: str | None = None,
     tool_description: str | None = None,
     on_handoff: Callable[[Any, Given], object],
@@ -116,6 +120,7 @@ def handoff(
 def handoff(
     agent: ChildAgent | str,
     *,
+    output_type: object = None,
     tool_name: str | None = None,
     tool_description: str | None = None,
     on_handoff: Callable[..., object] | None = None,
@@ -133,6 +138,9 @@ def handoff(
 
     Args:
         agent: the other agent, or its key, which the runtime must know when a run is started.
+        output_type: for a key: the output type of that agent, and of agents to which it hands over; object for any. It
+            joins the output type of the agent that has the handoff. A start refuses agents whose runs may end with
+            another type than their own says.
         tool_name: for the model; default: `transfer_to_` and the agent's key, with _ for characters that a tool's name
             may not have.
         tool_description: for the model; default: a sentence with the key, and the agent's description.
@@ -166,19 +174,17 @@ def handoff(
                 option
             ]
             raise AgentDefinitionError(f"{where}: {option}={value!r:.200}: give a function, {form}, or None")
-    if input_type is not None and on_handoff is None:
-        raise AgentDefinitionError(f"{where}: input_type= is for a callback; give on_handoff=, (ctx, input)")
+    _check_types(where, agent, output_type, input_type, on_handoff)
     name = f"transfer_to_{re.sub(r'[^a-zA-Z0-9_-]', '_', key)}" if tool_name is None else tool_name
     if isinstance(name, str) and len(name) > _NAME_LIMIT:
         way = f"has more than {_NAME_LIMIT} characters; give a shorter one as tool_name="
         raise AgentDefinitionError(f"{where}: the tool name {name!r:.100} {way}")
-    about = "" if isinstance(agent, str) else agent.description
-    description = " ".join(filter(None, (f"Hand the conversation over to the agent {key!r}.", about)))
+    description = _described(agent, key) if tool_description is None else tool_description
     try:
         plain = tool(
             _stand_in,
             name=name,
-            description=description if tool_description is None else tool_description,
+            description=description,
             needs_approval=needs_approval,
             is_enabled=is_enabled,
             on_error=on_error,
@@ -195,10 +201,23 @@ def handoff(
     return Handoff(
         **{**fields, "effect": HANDOFF},
         agent=exact(agent) if isinstance(agent, str) else agent,
+        output_type=output_type,
         on_handoff=on_handoff,
         input_filter=input_filter,
         takes_input=input_type is not None,
     )
+
+
+def _described(agent: ChildAgent | str, key: str) -> str:
+    about = "" if isinstance(agent, str) else agent.description
+    return " ".join(filter(None, (f"Hand the conversation over to the agent {key!r}.", about)))
+
+
+def _check_types(where: str, agent: object, output_type: object, input_type: object, on_handoff: object) -> None:
+    if output_type is not None and not isinstance(agent, str):
+        raise AgentDefinitionError(f"{where}: output_type= is for a key; an agent has its own; omit the option")
+    if input_type is not None and on_handoff is None:
+        raise AgentDefinitionError(f"{where}: input_type= is for a callback; give on_handoff=, (ctx, input)")
 
 
 async def _stand_in() -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T", default=str)
     Deps = TypeVar("Deps", default=Any)
-    U = TypeVar("U", default=Any)  # the output type of an agent that is named by key is not known
+    U = TypeVar("U", default=object)  # mypy infers no type of a list of agents and keys
 else:
     from typing import TypeVar
 
@@ -40,7 +40,7 @@ Chooses = Callable[[tuple[CallFacts, ...]], FinalOutput | None]
 ToolUse = Literal["run_model_again", "stop_on_first_tool"] | frozenset[str] | Chooses
 
 
-class AgentOptions(TypedDict, Generic[T, Deps], total=False):
+class SingleOptions(TypedDict, Generic[T, Deps], total=False):
     """The keyword arguments of `Agent`, without `output_type`, `deps_type` and `handoffs`."""
 
     instructions: str | Instructs[Deps]
@@ -67,7 +67,13 @@ class AgentOptions(TypedDict, Generic[T, Deps], total=False):
     output_guardrails: Iterable[OutputGuardrail[Deps, T, Any]]
 
 
-class HandoffOptions(AgentOptions[T, Deps], Generic[T, Deps, U]):
-    """The keyword arguments of an `Agent` with handoffs: to agents with outputs of the type U, or to any by key."""
+class AgentOptions(SingleOptions[T, Deps], Generic[T, Deps], total=False):
+    """The keyword arguments of an `Agent` whose runs end with its own output type."""
+
+    handoffs: Iterable[str]
+
+
+class HandoffOptions(SingleOptions[T, Deps], Generic[T, Deps, U]):
+    """The keyword arguments of an `Agent` with handoffs to agents with outputs of the type U."""
 
     handoffs: Required[Iterable[ChildAgent[U] | Handoff[U] | str]]

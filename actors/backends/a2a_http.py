@@ -23,6 +23,7 @@ from ..contract.plain import JSONObject, JSONValue
 from ..contract.secrets.secret_readers import hides
 from ..contract.sizes import measured
 from ..environment import EnvironmentValue, text_of_variable
+from ..json_text import ANSWER_VALUES, JSONTextError, read_json
 from ..models.codecs.masking import KeyMask
 from ..models.codecs.settings import is_header
 from ..models.codecs.sse import EventParser, EventTooLong, ServerSentEvent
@@ -365,8 +366,8 @@ def _events(parser: EventParser, piece: bytes) -> Iterator[ServerSentEvent]:
 
 def _decode(body: bytes, mask: KeyMask) -> JSONValue:
     try:
-        return mask.value(msgspec.json.decode(body))
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return mask.value(read_json(body, most=ANSWER_VALUES))
+    except JSONTextError:
         return None
 
 

@@ -68,7 +68,8 @@ PLACES: Final = "an image or a file may be a tool's whole result, or an item of 
 MESSAGE_LIMIT: Final = 2_000
 """Characters kept of a failure message from foreign code."""
 _ASYNCIO_WAY_OUT: Final = (
-    "asyncio does not run here, trio does: use a library for trio or anyio, such as httpx, or write a sync function"
+    "asyncio does not run here, trio does: use a library for trio or anyio, such as httpx; or, in a program on asyncio,"
+    " open the runtime with greenroom.aio.open_runtime and write @gr.tool(loop='asyncio'); or write a sync function"
     " that calls asyncio.run(...), which runs in a worker thread"
 )
 
@@ -329,6 +330,10 @@ class _Cleaner:
 
     def in_pieces(self, value: Any, depth: int) -> Generator[None, None, Any]:
         """Return the value of `clean`; yields after each `PIECE` items of a large container."""
+        if depth and hasattr(type(value), "__pydantic_serializer__"):  # only the dump itself has no pause
+            data = converter.unstructure(value)
+            yield
+            return (yield from self.in_pieces(data, depth - 1))
         if type(value) not in _BUILT_IN or depth == 0 or not oversized(value, PIECE):
             return self.clean(value, depth)
         if type(value) is not dict:

@@ -18,6 +18,7 @@ from greenroom.supervision.border import Raised, Returned, capture
 
 from ..contract.codec import SchemaError, message_of, normalise
 from ..contract.json_schema.faults import schema_faults, unusable_schema
+from ..contract.json_schema.optional import without_nulls
 from ..contract.plain import JSONObject
 from ..contract.user_types.choice import chosen_reader
 from ..contract.user_types.constraints import TypeFault, without_note
@@ -70,11 +71,22 @@ class Output(Generic[T]):
         return None, f"The answer is not JSON of the expected form: {why}{where}"
 
     def _checked(self, text: str) -> tuple[Any, str | None]:
-        output = msgspec.json.decode(msgspec.json.encode(self._read(_unfenced(text))))
+        output = msgspec.json.decode(msgspec.json.encode(self._fitting(_unfenced(text))))
         value, why = normalise(output)
         if why is None and value != output:  # rows hold such a number as a text
             why = "an integer has more than 64 bits"
         return value, why
+
+    def _fitting(self, text: str) -> object:
+        """Read an answer; nulls for properties that may be missing are left out if it does not fit with them."""
+        result = capture(self._read, text)
+        if not isinstance(result, Raised):
+            return result.value
+        value = msgspec.json.decode(text)
+        fitting = without_nulls(self.schema or {}, value)
+        if fitting is value:
+            raise result.error
+        return self._read(msgspec.json.encode(fitting).decode())
 
     def _read(self, text: str) -> object:
         return msgspec.json.decode(text, type=self.type)

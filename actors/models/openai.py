@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Final, Literal
 from urllib.parse import quote, urlencode, urlsplit
 
+import attrs
+
 from greenroom.supervision.fields import did_you_mean
 
 from ..errors import AgentDefinitionError
@@ -31,6 +33,8 @@ class OpenAIChat(HTTPModel):
         base_url: ends in /v1; default: the variable of the preset, else its own. For Azure the address of the resource.
         headers: sent with each request.
         structured: "native" asks for the form of an answer by `response_format`, "prompt" in the system text.
+        strict: True sends the schemas of tools and answers in the strict form where they have one, False as they are;
+            None: as the service is known to take them.
         idle_timeout: seconds without a byte after which the request has failed (kind timeout); None: no limit.
         api_version: A dated version of Azure's API; default: OPENAI_API_VERSION, else the v1 address, which has none.
 
@@ -47,6 +51,7 @@ class OpenAIChat(HTTPModel):
         base_url: str | None = None,
         headers: Mapping[str, str] | None = None,
         structured: Literal["native", "prompt"] = "native",
+        strict: bool | None = None,
         idle_timeout: float | None = SILENCE,
         api_version: str | None = None,
     ) -> None:
@@ -61,10 +66,13 @@ class OpenAIChat(HTTPModel):
         if preset == "azure":
             place, path = azure_address(place, name, api_version or os.environ.get("OPENAI_API_VERSION", ""))
         is_own = not service.base_url or urlsplit(place).hostname == urlsplit(service.base_url).hostname
+        variant = COMPATIBLE if preset == "openai" and not is_own else service.variant
+        if strict is not None:
+            variant = attrs.evolve(variant, strict="limits" if strict else "never")
         codec = OpenAIChatCodec(
             name,
             provider=preset if is_own else f"{preset} at {urlsplit(place).hostname}",
-            variant=COMPATIBLE if preset == "openai" and not is_own else service.variant,
+            variant=variant,
             path=path,
             native=structured == "native",
         )
@@ -92,6 +100,8 @@ class OpenAIResponses(HTTPModel):
         base_url: ends in /v1; default: OPENAI_BASE_URL, else OpenAI's own.
         headers: sent with each request.
         structured: "native" asks for the form of an answer by `text.format`, "prompt" in the system text.
+        strict: True sends the schemas of tools and answers in the strict form where they have one, False as they are;
+            None: as the service is known to take them.
         idle_timeout: seconds without a byte after which the request has failed (kind timeout); None: no limit.
 
     Raises:
@@ -106,6 +116,7 @@ class OpenAIResponses(HTTPModel):
         base_url: str | None = None,
         headers: Mapping[str, str] | None = None,
         structured: Literal["native", "prompt"] = "native",
+        strict: bool | None = None,
         idle_timeout: float | None = SILENCE,
     ) -> None:
         model = f"openai-responses:{name}"
@@ -114,7 +125,7 @@ class OpenAIResponses(HTTPModel):
         super().__init__(
             "openai-responses",
             name,
-            OpenAIResponsesCodec(name, native=structured == "native"),
+            OpenAIResponsesCodec(name, native=structured == "native", strict=is_own if strict is None else strict),
             base_url=place,
             key=key_of(model, api_key, *OPENAI.keys),
             missing=missing_key(OPENAI, place) if is_own else None,

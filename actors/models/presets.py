@@ -96,7 +96,7 @@ PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
             base_url="",
             keys=("AZURE_OPENAI_API_KEY",),
             address="AZURE_OPENAI_ENDPOINT",
-            variant=attrs.evolve(OPENAI, key_header="api-key"),
+            variant=attrs.evolve(OPENAI, key_header="api-key", strict="plain"),
         ),
         # api-docs.deepseek.com/guides/thinking_mode: the switch; reasoning_content has to come back where tools are
         # called, and is ignored elsewhere. guides/json_mode: response_format knows json_object only.
@@ -142,7 +142,7 @@ PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
         "openrouter": Preset(
             base_url="https://openrouter.ai/api/v1",
             keys=("OPENROUTER_API_KEY",),
-            variant=ChatVariant(thinking=_openrouter, budgets=True, strict=True),
+            variant=ChatVariant(thinking=_openrouter, budgets=True, strict="plain"),
             headers=(("HTTP-Referer", "OPENROUTER_APP_URL"), ("X-Title", "OPENROUTER_APP_TITLE")),
         ),
         # docs.together.ai/docs/inference/openai-compatibility

@@ -254,14 +254,13 @@ class Runtime:
     async def runs(self, **filters: Unpack[RunFilters]) -> RunPage:
         """Return a page of runs. Each line has the run's title and its open questions, both redacted.
 
-        All given filters must match: status (or a stage, such as "failed"), agent, thread_id, by (the principal that
-        started the run), prefix (the beginning of the run id), since and until (created from, and before; with time
-        zone), outcome ("completed", "stopped", "failed" or "cancelled"), code (of the termination), tool (the name of
-        a tool that the run has called), and text (part of the id, the title, the input, the output or the reason of a
-        failure, as events show them; case is ignored). `order` is "newest", or "waiting_longest": waiting runs only,
-        the longest waiting first. A page has at most `limit` lines (1 to 1,000; default: 100); the next page begins at
-        `page.cursor`. With a text, a page looks into a bounded number of runs, and may be short, or empty, although it
-        has a cursor. `counts` adds the number of runs that are not done, by status.
+        All given filters must match: status (or a stage, such as "failed"), agent, thread_id, by (who started it),
+        prefix (the beginning of the run id), since and until (created from, and before; with time zone), outcome
+        ("completed", "stopped", "failed" or "cancelled"), code (of the termination), tool (one that the run called),
+        and text (part of the id, title, input, output or reason of failure, as events show them, ignoring case).
+        `order` is "newest", or "waiting_longest": waiting runs only, the longest waiting first. A page has at most
+        `limit` lines (1 to 1,000; default: 100), and may be short with a text, which is looked for in some hundred runs
+        only; the next page begins at `page.cursor`. `counts` adds the number of runs that are not done, by status.
 
         Raises:
             UsageError: an argument is invalid, or the cursor belongs to another query.

@@ -19,13 +19,14 @@ from greenroom.supervision import Raised, capture, failure_of
 
 from ..abc import Model, Surroundings
 from ..agents.agent import Agent
-from ..agents.graph import agents_below, check_graph, graph_of, joined_spec, unknown_agent
+from ..agents.graph import agents_below, check_graph, check_outputs, graph_of, joined_spec, unknown_agent
 from ..contract.codec import failure_text, message_of
 from ..contract.ids import error_id
 from ..contract.rows import RunInfo
 from ..contract.secrets.redaction import Redactor
 from ..contract.spec import AgentSpec
 from ..errors import AgentDefinitionError, UnknownAgent, UsageError
+from ..host_loop import HOST_LOOP, no_host
 from ..plugins.policies import fallbacks_of
 from ..state.keys import StateKey
 from .error_log import DEPS, ErrorLog
@@ -59,6 +60,18 @@ class RunUnavailable(Exception):
         super().__init__(detail)
         self.reason = reason
         self.passing = passing
+
+
+def _check_loops(agents: Iterable[Agent[object]]) -> None:
+    """Check that the tools of agents can run in this program.
+
+    Raises:
+        AgentDefinitionError: a tool runs on asyncio, and the runtime has no host on asyncio.
+    """
+    for agent in agents:
+        for tool in agent.tools:
+            if tool.loop == "asyncio" and HOST_LOOP.get() is None:
+                raise no_host(f"the tool {tool.name!r} of agent {agent.key!r}")
 
 
 @attrs.frozen(eq=False)
@@ -95,6 +108,7 @@ class Agents:
 
     def __attrs_post_init__(self) -> None:
         self._add(tuple(other for agent in self.by_key.values() for other in agent.reached))
+        _check_loops(self.by_key.values())
 
     def __repr__(self) -> str:
         return f"<Agents {', '.join(sorted(self.by_key)) or 'none'}>"
@@ -124,6 +138,7 @@ class Agents:
 
         Raises:
             UsageError: two agents have one key; none is added then.
+            AgentDefinitionError: a tool runs on asyncio, and the runtime has no host on asyncio; none is added then.
         """
         new: dict[str, Agent[object]] = {}
         todo, seen_ids = [*reversed(agents)], set[int]()
@@ -135,6 +150,7 @@ class Agents:
             if id(agent) not in seen_ids:
                 seen_ids.add(id(agent))
                 todo += reversed(agent.reached)
+        _check_loops(new.values())
         self.by_key |= new
 
     def graph(self, agent: Agent[object]) -> Mapping[str, Agent[object]]:
@@ -169,6 +185,7 @@ class Agents:
         if spec is None:
             graph = self.graph(agent)
             check_graph(graph)
+            check_outputs(graph)
             spec = self._joined_specs[agent.key] = joined_spec(graph)
         return spec
 

@@ -68,8 +68,8 @@ def write(value: object, kind: object, reader: PydanticType | None = None) -> An
             raise
         raise NotSerializable(f"it is not read as it is written: {error}") from error
     if not _alike(value, read_back):
-        masked = ": its type masks a part of it" if shown(value) == shown(read_back) else ""
-        raise NotSerializable(f"it would be read as {shown(read_back)}{masked}")
+        reason = ": its type masks a part of it" if shown(value) == shown(read_back) else ""
+        raise NotSerializable(f"it would be read as {shown(read_back)}{reason}")
     return data
 
 

@@ -47,6 +47,7 @@ _FIXED: Final[Mapping[str, str]] = {
     "output_guardrails": "no body returns a result; the function `extract` can judge it",
     "background": "a background task cannot wait for decisions; the child run is a run of its own already",
     "prepare": "the child run prepares itself, with the tools of its agent",
+    "loop": "no body runs; the tools of the agent have loops of their own",
 }
 """Options of a tool that an agent's tool does not have, and why."""
 _NAME_LIMIT: Final = 64
@@ -80,6 +81,10 @@ class ChildAgent(Protocol[T_co]):
     @property
     def deps_type(self) -> object:
         """The class of its dependencies, which are those of the parent run; None if the agent names none."""
+
+    @property
+    def output_type(self) -> object:
+        """The type of its final answer, or a JSON Schema."""
 
     @property
     def spec(self) -> AgentSpec:
@@ -135,17 +140,12 @@ class AgentTool(Tool[..., Any]):
 
 @attrs.frozen(eq=False, kw_only=True)
 class _ObjectArguments(Arguments):
-    """Arguments that are one object of a class of the author's."""
+    """Arguments that are one object of a class of the author's, converted as the argument `input`."""
 
     _read: Callable[[Any], object]
 
     @override
-    def convert(self, arguments: JSONObject) -> dict[str, JSONValue]:
-        """Return the object as the argument `input`.
-
-        Raises:
-            ArgumentsError: names the path.
-        """
+    def _keywords(self, arguments: JSONObject) -> dict[str, JSONValue]:
         result = capture(self._read, copied(arguments))
         if isinstance(result, Raised):  # validation in user classes may raise anything
             raise ArgumentsError(f"Invalid arguments: {message_of(result.error)}.") from result.error
@@ -244,4 +244,5 @@ def tool_essence(tool: Tool[..., object]) -> Any:
     more = [["guardrail", one.kind, one.name] for one in (*tool.input_guardrails, *tool.output_guardrails)]
     conditional = [] if tool.is_enabled is True else ["is_enabled"]
     prepares = [] if tool.prepare is None else ["prepare"]
-    return [*essence, *(["background"] if tool.background else []), *more, *conditional, *prepares]
+    loop = [] if tool.loop == "trio" else [tool.loop]
+    return [*essence, *(["background"] if tool.background else []), *more, *conditional, *prepares, *loop]

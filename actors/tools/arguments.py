@@ -24,6 +24,7 @@ from greenroom.supervision.border import Raised, capture
 
 from ..contract.codec import message_of, normalise
 from ..contract.json_schema.faults import schema_fault, unusable_schema
+from ..contract.json_schema.optional import without_nulls
 from ..contract.plain import JSONObject, JSONValue
 from ..contract.user_types.choice import chosen_reader
 from ..contract.user_types.constraints import TypeFault, without_note
@@ -48,6 +49,8 @@ class ArgumentsError(ValueError):
 class Arguments:
     """The JSON side of a function's parameters.
 
+    Null for a parameter, or a property inside of it, that has a default and does not take null is left out.
+
     Attributes:
         schema: JSON Schema of the arguments object, self-contained. Shared; do not change it.
         context: the context class of the first parameter; None if the function takes no context.
@@ -66,6 +69,15 @@ class Arguments:
         Raises:
             ArgumentsError: names the path.
         """
+        try:
+            return self._keywords(arguments)
+        except ArgumentsError:
+            fitting = without_nulls(self.schema, arguments)
+            if fitting is arguments:
+                raise
+        return self._keywords(fitting)
+
+    def _keywords(self, arguments: JSONObject) -> dict[str, JSONValue]:
         result = capture(msgspec.convert, copied(arguments), self._struct)
         if isinstance(result, Raised):  # validation in user classes may raise anything
             raise ArgumentsError(self._explain(message_of(result.error))) from result.error
@@ -101,13 +113,8 @@ class _MixedArguments(Arguments):
     _readers: Mapping[str, PydanticType]
 
     @override
-    def convert(self, arguments: JSONObject) -> dict[str, JSONValue]:
-        """Return keyword arguments in the annotated types.
-
-        Raises:
-            ArgumentsError: names the path of each fault.
-        """
-        keywords, faults = super().convert(arguments), list[str]()
+    def _keywords(self, arguments: JSONObject) -> dict[str, JSONValue]:
+        keywords, faults = super()._keywords(arguments), list[str]()
         for name, reader in self._readers.items():
             if name in keywords:
                 result = capture(reader.read, keywords[name], f"$.{name}")
@@ -141,15 +148,21 @@ class GivenArguments:
         """
         fault = schema_fault(self.schema, arguments)
         if fault is not None:
-            raise ArgumentsError(f"Invalid arguments: {fault}.")
+            fitting = without_nulls(self.schema, arguments)
+            if fitting is arguments or schema_fault(self.schema, fitting) is not None:
+                raise ArgumentsError(f"Invalid arguments: {fault}.")
+            arguments = fitting
         return dict(copied(arguments))
 
     complete = convert
 
     def check(self, arguments: JSONObject) -> str | None:
         """Return None, or the fault of the arguments with its path. Pure."""
-        fault = schema_fault(self.schema, arguments)
-        return None if fault is None else f"Invalid arguments: {fault}."
+        try:
+            self.convert(arguments)
+        except ArgumentsError as error:
+            return str(error)
+        return None
 
 
 def given_arguments(schema: object, name: str, *, is_async: bool) -> GivenArguments:

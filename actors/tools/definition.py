@@ -46,6 +46,7 @@ _CHOICES: Final[Mapping[str, tuple[str | None, ...]]] = {
     "on_error": ("return", "raise"),
     "on_timeout": (None, "return", "raise"),
     "on_conflict": ("keep", "retry"),
+    "loop": ("trio", "asyncio"),
 }
 
 
@@ -74,6 +75,7 @@ class ToolOptions(TypedDict, total=False):
     output_guardrails: Sequence[ToolOutputGuardrail[Any, Any]]
     is_enabled: bool | Enabled
     prepare: PrepareTool | None
+    loop: Literal["trio", "asyncio"]
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -101,6 +103,7 @@ class Tool(Generic[P, R_co]):
         output_guardrails: judge the result of each body, in order, before it is stored.
         is_enabled: True, False, or a predicate that is called in each step.
         prepare: an async function that is called once before the first step of a run; None: nothing to prepare.
+        loop: "asyncio" if the body is a coroutine function of asyncio, which runs in the loop of the host.
         plugin: the name of a plugin without which no agent may have the tool; None: any agent may.
         secrets: values that the body uses and no event may show; a runtime masks those of the agents it is opened with.
         is_async: runs in the event loop; otherwise in a worker thread.
@@ -124,6 +127,7 @@ class Tool(Generic[P, R_co]):
     output_guardrails: tuple[ToolOutputGuardrail[Any, Any], ...] = ()
     is_enabled: bool | Enabled = True
     prepare: PrepareTool | None = None
+    loop: Literal["trio", "asyncio"] = "trio"
     plugin: str | None = None
     secrets: tuple[str, ...] = attrs.field(default=(), repr=False)
     is_async: bool
@@ -281,6 +285,10 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
                 step of each run whose agent, or an agent that the run may be handed over to, has the tool, and again if
                 the process ends meanwhile. A `PreparationError` that it raises fails the run with the error's code, any
                 other exception with tool_error, and 300 s with runtime_unavailable.
+            loop: "trio" (default), or "asyncio" for a body that uses libraries of asyncio: each call is a task in the
+                loop of a program that opened its runtime with `greenroom.aio.open_runtime`. The methods of its context
+                are awaited there as anywhere; a cancel or timeout cancels the task, and the call ends with it. Other
+                runtimes refuse the agent. For hooks and predicates there is `greenroom.aio.in_host`.
 
     Raises:
         ToolDefinitionError: the function cannot be a tool as it is written, or an option is invalid; names the fault
@@ -315,6 +323,9 @@ def _define(
         arguments = given_arguments(schema, name, is_async=is_async)
     else:
         raise ToolDefinitionError(f"tool {name!r}: with a schema, write the function as (ctx, arguments)")
+    if not is_async and options.get("loop") == "asyncio":
+        way = "define it with async def; a sync function runs in a worker thread, and may call asyncio.run(...)"
+        raise ToolDefinitionError(f"tool {name!r}, option loop='asyncio': {way}")
     if is_async and arguments.context is SyncToolContext:
         raise ToolDefinitionError(
             f"tool {name!r}: an async function gets a ToolContext; SyncToolContext is for sync ones"

@@ -22,9 +22,11 @@ from ..contract.excerpt import excerpt
 from ..contract.failures import FAILURES
 from ..contract.plain import JSONObject
 from ..errors import GreenroomError, ToolError
+from ..host_loop import HOST_LOOP, no_host
 from .arguments import ArgumentsError
 from .context import SyncToolContext, ToolContext
 from .definition import Tool
+from .host_context import for_host
 from .threads import ThreadBody, ThreadResult, run_body
 
 TEXT_LIMIT: Final = 2_000
@@ -126,8 +128,18 @@ async def _in_task(
 ) -> Any:
     if record.fence is not None and not record.fence.holds():
         await record.fence.lost()
-    outcome = await acapture(tool.call, ctx, keywords)
+    if tool.loop == "asyncio":
+        outcome = await acapture(_in_host, tool, ctx, keywords)
+    else:
+        outcome = await acapture(tool.call, ctx, keywords)
     return _settle(tool, outcome.error) if isinstance(outcome, Raised) else outcome.value
+
+
+async def _in_host(tool: Tool[..., object], ctx: ToolContext | SyncToolContext, keywords: Mapping[str, Any]) -> Any:
+    host = HOST_LOOP.get()
+    if host is None:  # a tool of a toolset: `Agents` has refused those of agents
+        raise no_host(f"the tool {tool.name!r}")
+    return await host.call(tool.call, for_host(ctx), keywords)
 
 
 async def _in_thread(

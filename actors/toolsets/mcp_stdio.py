@@ -11,12 +11,12 @@ from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any, Final
 
 import attrs
-import msgspec
 import trio
 
 from ...supervision.nursery import open_collapsing_nursery
 from ..backends.lines import LineReader
 from ..backends.process import ProcessExit, ProgramCommand, ProgramEnded, ProgramProcess, open_program
+from ..json_text import ANSWER_VALUES, JSONTextError, read_json
 from .mcp_limits import PAGE_LIMIT, refusal
 from .mcp_messages import ServerConnection
 from .mcp_sdk import SessionMessage, ValidationError, anyio, types
@@ -67,8 +67,8 @@ class ProgramTransport:
         if not line.strip() or self._fault:
             return
         try:
-            message = types.jsonrpc_message_adapter.validate_python(msgspec.json.decode(line), by_name=False)
-        except (ValidationError, msgspec.DecodeError, RecursionError):
+            message = types.jsonrpc_message_adapter.validate_python(read_json(line, most=ANSWER_VALUES), by_name=False)
+        except (ValidationError, JSONTextError):
             self._note_invalid(line)
             return
         item = SessionMessage(message)

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -166,27 +166,30 @@ def gateway(**options: Any) -> tuple[list[str], Mapping[str, Any]]:
 
 
 @contextmanager
-def play(server: Bench, arguments: Sequence[str], *, at_once: bool = False) -> Iterator[Told]:
+def play(
+    server: Bench, arguments: Sequence[str], *, at_once: bool = False, program: Sequence[str] = ()
+) -> Iterator[Told]:
     """Let the client do what the arguments say.
 
     Args:
         server: whom it talks to. arguments: of the client.
         at_once: the server's order to begin goes out before the client comes; else when the client is ready.
+        program: another client in place of the one in C.
 
     Yields:
         What the client says, with `joining_cpu_s` and `server_cpu_s`: of the server before its order, and from there to
         the client's end. The connections are open for the time of the block.
     """
-    with client() as program:
+    with client() if not program else nullcontext() as compiled:
         if at_once:
             server.order(b"g")
-        one = Measured([str(program), *arguments], stdin=subprocess.PIPE, keep=[server.orders])
+        one = Measured([*(program or (str(compiled),)), *arguments], stdin=subprocess.PIPE, keep=[server.orders])
         try:
             before, joining = server.cpu(), 0.0
             line = one.line()
             if line.strip() == "ready":
                 if not at_once:
-                    if arguments[0] == "follow":
+                    if program or arguments[0] == "follow":
                         server.calm()
                     joining, before = server.cpu() - before, server.cpu()
                     server.order(b"g")

@@ -184,6 +184,16 @@ def test_the_agents_for_mcp_hosts_can_be_chosen(cli: Cli, folder: Path) -> None:
         assert [tool["name"] for tool in tools] == names
 
 
+def test_the_agents_and_cards_for_a2a_clients_can_be_chosen(cli: Cli, folder: Path) -> None:
+    options = ("--a2a", "slow", "--a2a-default", "slow", "--a2a-cards", "public")
+    with serving(cli, "agents.py:support", "slow.py", *options) as server:
+        assert httpx.get(f"{server.url}/.well-known/agent-card.json").json()["name"] == "slow"
+        assert httpx.get(f"{server.url}/v1/a2a/slow/.well-known/agent-card.json").status_code == 200
+        assert httpx.get(f"{server.url}/v1/a2a/support/.well-known/agent-card.json").status_code == 404
+    with serving(cli, "agents.py:support", "slow.py") as server:
+        assert httpx.get(f"{server.url}/v1/a2a/slow/.well-known/agent-card.json").status_code == 401
+
+
 @pytest.mark.parametrize(
     ("arguments", "words", "code"),
     [
@@ -197,6 +207,9 @@ def test_the_agents_for_mcp_hosts_can_be_chosen(cli: Cli, folder: Path) -> None:
         (["slow.py", "--port", "70000"], "is not between 0 and 65535", 2),
         (["slow.py", "--port", "x"], "is not between 0 and 65535", 2),
         (["slow.py", "--port", "0", "--mcp", "fast"], "no agent here has the key 'fast'", 2),
+        (["slow.py", "--port", "0", "--a2a", "fast"], "a2a: no agent has the key 'fast'", 2),
+        (["slow.py", "--port", "0", "--a2a-default", "fast"], "a2a_default: no agent has the key 'fast'", 2),
+        (["slow.py", "--a2a-cards", "all"], "invalid choice: 'all'", 2),
         (["slow.py", "--max-running", "0"], "is not between 1 and 1000", 2),
         (["slow.py", "--token-file", "short"], "the token file", 2),
         (["slow.py", "--token-file", "nowhere/token"], "cannot be written", 2),

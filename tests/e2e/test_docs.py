@@ -35,6 +35,7 @@ RUN = (
     "docs/tasks.md",
     "docs/attachments.md",
     "docs/child-runs.md",
+    "docs/tools.md",
     "docs/toolsets.md",
     "docs/mcp.md",
     "docs/mcp-server.md",
@@ -51,6 +52,7 @@ RUN = (
     "docs/testing.md",
     "docs/options.md",
     "docs/client.md",
+    "docs/sign-in.md",
     "docs/acp.md",
     "docs/a2a.md",
     "docs/chaos.md",
@@ -58,8 +60,9 @@ RUN = (
     "docs/logging.md",
     "docs/embedding.md",
 )
-SHOWN_ONLY = ("sh", "mermaid", "text")
-"""Languages of blocks that are not run: installing is what `make package` tries, diagrams are generated."""
+SHOWN_ONLY = ("sh", "mermaid", "text", "nginx")
+"""Languages of blocks that are not run here: installing is what `make package` tries, diagrams are generated, and a
+judge runs nginx."""
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PATIENCE = 240.0
 

@@ -1,7 +1,7 @@
 """What type checkers must know of handoffs; checked by test_typing.py, never run."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, assert_type
+from typing import Never, assert_type
 
 import attrs
 
@@ -44,7 +44,12 @@ def words(messages: tuple[gr.Message, ...]) -> list[str]:
 plain = gr.handoff(desk, on_handoff=noted, input_filter=newest)
 typed = gr.handoff("clerk", on_handoff=explained, input_type=Reason, needs_approval=True, on_error="raise")
 assert_type(gr.handoff(desk, input_filter=later, tool_name="ask_desk", tool_description="Knows."), gr.Handoff[int])
-assert_type(typed, gr.Handoff[Any])
+assert_type(typed, gr.Handoff[Never])
+assert_type(gr.handoff("clerk", output_type=Reason), gr.Handoff[Reason])
+assert_type(gr.Agent("front", handoffs=["clerk"]), gr.Agent[str])
+assert_type(gr.Agent("front", handoffs=[gr.handoff("clerk", output_type=Reason)]), gr.Agent[str | Reason])
+assert_type(gr.Agent("front", handoffs=["clerk"], output_type=Reason, deps_type=Deps), gr.Agent[Reason, Deps])
+assert_type(gr.Agent("front", handoffs=[gr.handoff(desk), gr.handoff("clerk")]), gr.Agent[str | int])
 gr.handoff(desk, input_filter=gr.filters.without_tools, is_enabled=False)
 gr.handoff(desk, input_filter=gr.filters.nested)
 gr.handoff(desk, input_filter=words)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
 """Handoffs where they are defined and where a run is started: every fault is found there. The ready-made filters."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import pytest
@@ -184,6 +184,60 @@ async def test_a_budget_needs_prices_for_all_agents_of_the_graph() -> None:
     await start(agent("a", plugins=[budget], handoffs=[agent("b")]))
     with pytest.raises(gr.AgentDefinitionError, match=r"agent 'b'.*prices"):
         await start(agent("a", plugins=[budget], handoffs=[agent("b", model=Named(["x"]))]))
+
+
+REFUSED: dict[str, tuple[gr.Agent[Any], list[gr.Agent[Any]]]] = {
+    "by key": (agent("a", handoffs=["b"]), [agent("b", output_type=int)]),
+    "by two keys": (agent("a", handoffs=["b"]), [agent("b", handoffs=["c"]), agent("c", output_type=int)]),
+    "a base": (agent("a", handoffs=["b"], output_type=bool), [agent("b", output_type=int)]),
+    "a schema": (agent("a", handoffs=["b"]), [agent("b", output_type={"type": "integer"})]),
+    "a part of a union": (
+        agent("a", handoffs=[gr.handoff("b", output_type=int)]),
+        [agent("b", output_type=cast("Any", int | None))],
+    ),
+    "behind an agent": (
+        agent("a", handoffs=[agent("c", handoffs=["b"])]),
+        [agent("b", output_type=int)],
+    ),
+}
+ACCEPTED: dict[str, tuple[gr.Agent[Any], list[gr.Agent[Any]]]] = {
+    "the same": (agent("a", handoffs=["b"]), [agent("b")]),
+    "by the agent": (agent("a", handoffs=[agent("b", output_type=int)]), []),
+    "named": (agent("a", handoffs=[gr.handoff("b", output_type=int)]), [agent("b", output_type=int)]),
+    "a subclass": (agent("a", handoffs=["b"], output_type=int), [agent("b", output_type=bool)]),
+    "any": (agent("a", handoffs=[gr.handoff("b", output_type=object)]), [agent("b", output_type={"type": "integer"})]),
+    "of a schema": (agent("a", handoffs=["b"], output_type={"type": "integer"}), [agent("b", output_type=int)]),
+    "a union": (
+        agent("a", handoffs=[gr.handoff("b", output_type=cast("Any", int | None))]),
+        [agent("b", output_type=cast("Any", None | int))],
+    ),
+    "back": (
+        agent("a", handoffs=[agent("b", output_type=int, handoffs=[gr.handoff("a", output_type=str)])]),
+        [],
+    ),
+}
+
+
+@pytest.mark.rule("HA-26")
+@pytest.mark.parametrize("case", REFUSED)
+async def test_a_key_that_leads_to_an_output_of_another_type_is_refused(case: str) -> None:
+    first, known = REFUSED[case]
+    with pytest.raises(
+        gr.AgentDefinitionError, match=r"write gr\.handoff\(key, output_type=.*\) there, or give the agent"
+    ):
+        await start(first, known=known)
+
+
+@pytest.mark.rule("HA-26")
+@pytest.mark.parametrize("case", ACCEPTED)
+async def test_an_agent_that_names_the_output_types_of_its_graph_starts(case: str) -> None:
+    first, known = ACCEPTED[case]
+    await start(first, known=known)
+
+
+def test_an_agent_of_a_handoff_has_its_own_output_type() -> None:
+    with pytest.raises(gr.AgentDefinitionError, match="output_type= is for a key"):
+        gr.handoff(agent("b"), output_type=int)
 
 
 class Named(ScriptedModel):

@@ -17,7 +17,6 @@ from typing import Any, Unpack
 from typing_extensions import override
 
 import greenroom as gr
-from greenroom.actors.entry import checks_options
 
 from ..bridge.trio_thread import TrioThread
 from ..gateway.asgi import AsgiStream
@@ -131,7 +130,6 @@ class HostedGateway:
         await HostOutbox(self._thread).serve(self._opened, scope, receive, send)
 
 
-@checks_options
 def asgi_app(runtime: Runtime, **options: Unpack[AsgiOptions]) -> AsgiApp:
     """Return the gateway as an ASGI 3 application for a server on asyncio, such as uvicorn.
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import trio
 
 from greenroom.actors.errors import RuntimeClosed
+from greenroom.actors.host_loop import IN_HOST
 from greenroom.supervision import Raised, Returned
+from greenroom.supervision.border import failure_of_call
 
-from .calls import value_of
+from .calls import Call, Thread, closed, value_of
 from .post import Post
 
 
@@ -25,13 +28,15 @@ class Host:
 
     Attributes:
         loop: The loop.
-        to_trio: Carries the ends of calls back.
+        to_trio: Carries the ends of calls to trio.
+        thread: The thread of trio that uses this host.
         tasks: The tasks of calls; the loop itself refers to tasks only weakly.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.to_trio: Post | None = None
+        self.thread: Thread | None = None
         self._post = Post(loop.call_soon_threadsafe)
         self.tasks: set[asyncio.Task[Any]] = set()
 
@@ -49,6 +54,12 @@ class Host:
         except RuntimeError as error:
             raise RuntimeClosed(f"the asyncio loop that opened the runtime has ended ({error})") from error
 
+    async def back(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        """Call an async function of trio; see `HostLoop.back`."""
+        if self.thread is None:
+            raise closed()
+        return await Call(self.thread, partial(function, *args)).result()
+
     async def call(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
         """Call a coroutine function in a task of the host's loop; see `HostLoop.call`."""
         return await _HostCall(self, function, args).result()
@@ -61,7 +72,8 @@ class _HostCall:
         self._host, self._function, self._args = host, function, args
         self._waiter = trio.lowlevel.current_task()
         self._context = contextvars.copy_context()
-        self._task: asyncio.Task[Any] | None = None
+        self._context.run(IN_HOST.set, host)
+        self._task: asyncio.Task[Returned[Any] | Raised] | None = None
         self._end: Returned[Any] | Raised | None = None
 
     def __repr__(self) -> str:
@@ -92,21 +104,23 @@ class _HostCall:
         self._host.tasks.add(task)
         task.add_done_callback(self._ended)
 
-    async def _run(self) -> Any:
-        return await self._function(*self._args)
+    async def _run(self) -> Returned[Any] | Raised:
+        # The loop would end with a SystemExit of a task; here the exception is the caller's.
+        try:
+            return Returned(await self._function(*self._args))
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001, ASYNC103 - the caller gets it
+            return Raised(failure_of_call(error))  # noqa: ASYNC104 - it has raised a real Ctrl-C
 
     def _cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _ended(self, task: asyncio.Task[Returned[Any] | Raised]) -> None:
         self._host.tasks.discard(task)
-        if task.cancelled():
-            self._end = Raised(asyncio.CancelledError())
-        elif (error := task.exception()) is not None:
-            self._end = Raised(error)
-        else:
-            self._end = Returned(task.result())
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        self._end = task.result() if error is None else Raised(error)
         if self._host.to_trio is not None:
             self._host.to_trio.send(self._wake)
 

@@ -47,6 +47,7 @@ class TrioThread:
 
     def __init__(self, host: Host) -> None:
         self.host = host
+        host.thread = self
         self._open: set[asyncio.Future[Any]] = set()
         self._inbox: Post | None = None
         self._nursery: trio.Nursery | None = None

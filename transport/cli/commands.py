@@ -129,6 +129,8 @@ DECIDING: Final = (
     "Show the open tickets of a run and decide them, through the server that works on the run or in its database."
 )
 OF_STORE: Final = (option("--json", "JSON"),)
+RIGHTS: Final = ("follow", "decide", "start", "admin")
+TOKENS: Final = option("--tokens FILE", "the file of tokens; add makes it", required=True)
 QUEUE: Final = option("name NAME", "name of the queue: the agent's key, if start names no other", types.queue)
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -338,12 +340,18 @@ COMMANDS: Final[Mapping[str, CommandLine]] = {
         option("--host HOST", "the address to bind (default: 127.0.0.1)", default="127.0.0.1"),
         option("--port PORT", "the port; 0 for a free one (default: 8765)", types.port, default=8765),
         option("--token-file FILE", "file with the token; created if missing (default: DB.token)"),
+        option("--tokens FILE",
+            "a file of tokens of people and programs, made by `greenroom token`; read again when it changes"),
         option("--host-name NAME...", "an accepted Host header, such as name:8765", default=[]),
         option("--origin URL...", "an accepted origin of pages of another host", default=[]),
         option("--on-abort WHAT",
             "effect on a run whose chat page closes its stream: continue, or cancel (default: continue)",
             choices=("continue", "cancel"), default="continue"),
         option("--mcp AGENT...", "an agent that MCP hosts can call at /v1/mcp (default: all)", default=[]),
+        option("--a2a AGENT...", "an agent that A2A clients can use at /v1/a2a (default: all)", default=[]),
+        option("--a2a-default AGENT", "the agent whose card is at /.well-known/agent-card.json (default: the only)"),
+        option("--a2a-cards WHO", "who may read the cards: private (default) asks for a token, public does not",
+            choices=("private", "public"), default="private"),
         option("--max-running N", "maximum number of runs that work at once", types.count),
         option("--json", "print the address as one line of JSON"),
         examples="""\
@@ -354,6 +362,29 @@ COMMANDS: Final[Mapping[str, CommandLine]] = {
   greenroom serve --store service=runs                          a gateway for the runs of other processes
   greenroom serve support.py --db s.db --host 0.0.0.0 --host-name runs.example.org --token-file /run/secrets/token
 """),
+    "token": _command(
+        "token_commands:token", "add, list and revoke tokens of people and programs",
+        "Change a file of tokens, which a gateway reads while it serves: `greenroom serve --tokens FILE`. The file has "
+        "only digests of the tokens; a token is shown once, when it is made (docs/sign-in.md).",
+        add=("make a token and show it", (
+            option("name NAME", "name of the person or program, which appears in events as the author of decisions"),
+            TOKENS,
+            Option(("--scope",), {
+                "help": "follow, decide, start or admin; repeat for more (default: follow, decide and start)",
+                "metavar": "SCOPE", "action": "append", "choices": RIGHTS}),
+            option("--own", "the token sees only the runs that its principal has started"),
+            option("--expires TIME", "when it expires: an age such as 90d, or a date (default: never)", types.expiry),
+            *OF_STORE)),
+        list=("show name, permissions, expiry and id of each token", (TOKENS, *OF_STORE)),
+        revoke=("remove the tokens of a name, or one token", (
+            option("which NAME", "a name, or the beginning of an id, at least 8 digits"), TOKENS, *OF_STORE)),
+        examples="""\
+  greenroom token add ann --tokens tokens                       follow, decide and start; prints the token
+  greenroom token add nightly --tokens tokens --scope start --scope follow --own --expires 90d
+  greenroom token list --tokens tokens
+  greenroom token revoke ann --tokens tokens                    its connections end within 4 seconds
+  greenroom serve support.py:agent --db support.db --tokens tokens
+""", redacts=False),
     "mcp": _command(
         "mcp:mcp", "serve agents as MCP tools on the standard streams",
         "Be an MCP server for the program that starts this command: an editor, a chat host, another agent. Each agent "

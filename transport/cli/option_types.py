@@ -74,6 +74,16 @@ def age(text: str) -> timedelta:
         raise argparse.ArgumentTypeError(f"{text} is too long; give a shorter time") from None
 
 
+def expiry(text: str) -> timedelta | datetime:
+    """Parse the end of something: an age from now on, such as 90d, or a date, in local time without a zone."""
+    if re.fullmatch(r"[0-9]+[mhdw]", text):
+        return age(text)
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"{text!r:.60} is no time; write 90d, 8w, or 2027-01-31") from None
+
+
 def queue(text: str) -> str:
     """Parse the name of a queue."""
     if not text.isprintable() or " " in text or not 0 < len(text) <= 128:

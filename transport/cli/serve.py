@@ -20,6 +20,7 @@ import greenroom as gr
 from greenroom.actors.abc import Store
 
 from ..gateway.descriptors import raise_soft_limit
+from ..gateway.token_file import token_file
 from ..server.hosting import EVERYWHERE, CannotBind, GatewayOptions, hosting
 from ..server.serve import Address
 from ..server.workers import WorkerLink, WorkerOptions, Workers, open_workers
@@ -87,6 +88,10 @@ def serve(args: argparse.Namespace) -> int:
             origins=args.origin,
             on_abort=args.on_abort,
             mcp=args.mcp or None,
+            a2a=args.a2a or None,
+            a2a_default=args.a2a_default,
+            a2a_cards=args.a2a_cards,
+            authenticate=() if args.tokens is None else (token_file(args.tokens),),
             sockets=() if link is None else link.sockets(),
         )
         service = Service(agents, place, gate, args.max_running, shown, secrets, link)
@@ -198,10 +203,14 @@ def _words(args: argparse.Namespace, token_file: Path) -> list[str]:
     """Return the options of a worker."""
     options: list[tuple[str, Sequence[object]]] = [
         ("--token-file", [token_file]),
+        ("--tokens", [] if args.tokens is None else [args.tokens]),
         ("--host-name", args.host_name),
         ("--origin", args.origin),
         ("--on-abort", [args.on_abort]),
         ("--mcp", args.mcp),
+        ("--a2a", args.a2a),
+        ("--a2a-default", [] if args.a2a_default is None else [args.a2a_default]),
+        ("--a2a-cards", [args.a2a_cards]),
         ("--max-running", [] if args.max_running is None else [args.max_running]),
         ("--secret-env", args.secret_env or ()),
         ("--secrets-file", args.secrets_file or ()),

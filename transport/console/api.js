@@ -49,6 +49,11 @@ export class Api {
     return runs.find((row) => row.run === run) ?? null;
   }
 
+  /** How many runs ended in each hour of the last day: `{hours, complete}`. */
+  throughput() {
+    return this.#get("v1/throughput");
+  }
+
   /** The queues of the store, with their lengths. */
   async queues() {
     return (await this.#get("v1/queues")).queues;

@@ -1,8 +1,10 @@
 // The console: the signed-in principal, the shown run, and the connections between the parts.
 
 import { Api } from "./api.js";
+import { ConnectionBar } from "./connectionbar.js";
 import { askCancel, askPause, askStart, askToken, dialogOpen, showHelp, singleKeys } from "./dialogs.js";
 import { announce, h, icon, say, sayAgain, tell } from "./dom.js";
+import { Entries, lookAfter } from "./entries.js";
 import { fieldsOf, filtersOf, queryOf } from "./filters.js";
 import { number } from "./format.js";
 import { Inbox } from "./inbox.js";
@@ -10,29 +12,25 @@ import { Link } from "./link.js";
 import { RunModel } from "./model.js";
 import { showQueues } from "./queues.js";
 import { showRules } from "./rules.js";
+import { offerLooks } from "./looks.js";
 import { explain, toast } from "./messages.js";
 import { Narrow } from "./narrow.js";
+import { Overview } from "./overview.js";
 import { Page } from "./page.js";
 import { Places } from "./places.js";
-import { keep, recall } from "./prefs.js";
-import { readRow } from "./runrow.js";
 import { Runs } from "./runs.js";
 import { INBOX, addressOf, getToken, readAddress, setToken } from "./session.js";
-import { getLanguage, knows, setLanguage, t } from "./words.js";
+import { knows, t } from "./words.js";
 
-const KEPT = 5; // runs whose events stay in memory, so that returning to one costs only the new events
+const NARROW = matchMedia("(max-width: 760px)"); // as in style.css
 const HIDDEN_MS = 500; // between two updates of a hidden page
-const PROBE_AFTER = 3; // consecutive failures before the page checks for the cause
-const AGAIN_MS = 4_000; // between two attempts to follow a run without an owner
-const ANSWER_MS = 3_000; // time without a refusal after which such an attempt succeeded: the run has an owner
 
 const part = (id) => document.getElementById(id);
 
 class App {
-  #entries = new Map(); // run id -> {run, model, live, head, cursor, notice, degraded}; the run shown last comes last
+  #entries = new Entries();
   #current = null;
   #scheduled = false;
-  #missing = null;
 
   constructor() {
     const address = readAddress();
@@ -40,6 +38,8 @@ class App {
     socket.protocol = socket.protocol.replace("http", "ws");
     this.api = new Api(getToken);
     this.link = new Link({ url: socket.href, token: getToken, listener: this });
+    const pill = { pill: part("link"), text: part("link-text"), now: part("link-now"), banner: part("banner") };
+    this.bar = new ConnectionBar(pill, () => this.link.state);
     this.page = new Page({
       may: (scope) => this.may(scope),
       me: () => this.principal,
@@ -49,7 +49,7 @@ class App {
       keys: singleKeys,
       open: (run) => this.#open(run),
       follow: (run) => {
-        this.#entry(run).degraded = null;
+        this.#entries.take(run).degraded = null;
         this.#follow(run);
       },
       revive: (run) => this.api.revive(run),
@@ -73,6 +73,12 @@ class App {
         asOf: part("runs-as-of"),
       },
     );
+    this.overview = new Overview(part("overview"), {
+      api: this.api,
+      link: this.link,
+      me: () => this.principal,
+      show: (filters) => this.#list(filters),
+    });
     this.narrow = new Narrow(
       {
         filters: part("filters"),
@@ -101,7 +107,7 @@ class App {
     this.#controls();
     sayAgain();
     if (address.fields) this.narrow.set(filtersOf(address.fields));
-    this.#go(address.run, address.inbox);
+    this.#go(address.run, address.place);
     this.link.open();
     setInterval(() => document.hidden || this.#tick(), 1_000);
     // animation frames do not fire in a hidden page, but its title is visible
@@ -117,21 +123,27 @@ class App {
   // --- --- notifications of the link ---------------------------------------------------------------------------------
 
   state(state) {
-    this.#pill(state);
-    this.#banner(state);
+    if (state.name === "waiting") this.#steady = false;
+    this.bar.show(state);
     this.#schedule();
     if (state.name === "live") this.#welcomed(this.link.welcome);
-    else this.runs.offline();
+    else {
+      this.runs.offline();
+      if (state.name !== "waiting" && state.name !== "connecting") this.overview.connected(false);
+    }
     if (state.name === "unauthenticated") this.#signIn(state.refused);
     if (state.name === "waiting" && state.failures === 1) announce(t("link.said.waiting"));
   }
 
   listed(watch, frame) {
     this.runs.listed(watch, frame);
+    this.overview.listed(watch, frame);
+    if (frame.counts) this.overview.counted(frame.counts);
   }
 
   counted(counts) {
     this.runs.counted(counts);
+    this.overview.counted(counts);
   }
 
   asked(frame) {
@@ -182,10 +194,10 @@ class App {
   }
 
   refused(run, error) {
-    this.#missing = run;
-    this.#entries.delete(run);
+    this.#entries.drop(run);
     if (this.#current?.run === run) {
       this.#current = null;
+      this.overview.show(false);
       this.page.missing(explain(error));
       document.title = t("app.title");
     }
@@ -208,6 +220,7 @@ class App {
     if (this.may("follow")) this.inbox.watch();
     if (this.may("follow")) this.runs.open();
     else this.runs.forbidden();
+    this.overview.connected(this.may("follow"));
     if (changed && this.#current) this.page.show(this.#current);
   }
   #steady = null;
@@ -233,35 +246,30 @@ class App {
     this.#current = null;
     this.scopes = null;
     this.page.show(null);
+    this.overview.show(false);
     this.#signIn(false);
   }
 
   // --- --- the shown run ---------------------------------------------------------------------------------------------
 
-  /** Show the run in the address, or the inbox. */
-  #go(run, inbox = false) {
-    part("shell").dataset.view = inbox ? "inbox" : run ? "run" : "list";
-    this.inbox.show(inbox);
-    this.places.show(inbox);
+  /** Show the run in the address, or another place: the inbox, or the start page. */
+  #go(run, place = null) {
+    part("shell").dataset.view = place ?? (run ? "run" : "list");
+    this.inbox.show(place === "inbox");
+    this.overview.show(place === "overview" || !(run || place));
+    this.places.show(place ?? (run || NARROW.matches ? null : "overview"));
+    if (run === null && !this.#current) this.page.show(null); // in place of a run that is not there
     if (this.#current?.run === run) return;
     if (this.#current) this.#current.cursor = this.link.leave(this.#current.run);
-    this.#current = run ? this.#entry(run) : null;
+    this.#current = run ? this.#entries.take(run) : null;
     this.runs.select(run);
     this.page.show(this.#current);
     if (this.#current) this.#follow(run);
     this.#title();
   }
 
-  #entry(run) {
-    const entry = this.#entries.get(run) ?? { run, model: new RunModel(run), live: false, head: 0, cursor: undefined };
-    this.#entries.delete(run);
-    this.#entries.set(run, entry);
-    for (const old of this.#entries.keys()) if (this.#entries.size > KEPT) this.#entries.delete(old);
-    return entry;
-  }
-
   #follow(run) {
-    const entry = this.#entry(run);
+    const entry = this.#entries.take(run);
     this.link.follow(run, entry.cursor ?? this.link.leave(run) ?? undefined);
     entry.cursor = undefined;
   }
@@ -272,20 +280,27 @@ class App {
     this.#go(run);
   }
 
+  /** Show the runs of these filters: in the list, which a narrow screen shows alone. */
+  #list(filters) {
+    this.#open(null);
+    this.narrow.set(filters);
+    part("search").focus({ preventScroll: true });
+  }
+
   /** An address that only names a run, such as that of a row, leaves the list as it is. */
   #addressChanged() {
-    const { run, inbox, fields, tokenCame } = readAddress();
+    const { run, place, fields, tokenCame } = readAddress();
     if (tokenCame) this.link.open();
+    this.#go(run, place);
     if (fields) this.narrow.set(filtersOf(fields));
-    else if (!inbox) this.#keepAddress(run);
-    this.#go(run, inbox);
+    else if (!place) this.#keepAddress(run);
   }
 
   /** The list has other filters: they are in the address, so that it can be sent, kept and loaded again. */
   #filtered(filters) {
     this.#fields = fieldsOf(filters);
     this.runs.filter(filters.show, queryOf(filters));
-    if (!readAddress().inbox) this.#keepAddress(readAddress().run);
+    if (!readAddress().place) this.#keepAddress(readAddress().run);
   }
   #fields = [];
 
@@ -316,22 +331,14 @@ class App {
 
   #tick() {
     this.page.tick();
-    this.#pill(this.link.state);
-    if (this.#current?.degraded && this.link.state.name === "live") this.#askAgain(this.#current);
+    this.bar.tick();
     if (this.#current && this.link.state.name === "live" && this.may("follow"))
-      readRow(this.#current, this.api, () => this.#schedule());
-  }
-
-  /** A run without an owner may get one later. The notice stays until an answer would have arrived. */
-  #askAgain(entry) {
-    const { asked, at } = entry.degraded;
-    if (asked === null && Date.now() - at >= AGAIN_MS) {
-      entry.degraded.asked = Date.now();
-      this.#follow(entry.run);
-    } else if (asked !== null && Date.now() - asked >= ANSWER_MS) {
-      entry.degraded = null;
-      this.#schedule();
-    }
+      lookAfter(
+        this.#current,
+        this.api,
+        (run) => this.#follow(run),
+        () => this.#schedule(),
+      );
   }
 
   #title() {
@@ -354,53 +361,6 @@ class App {
     badge.hidden = count === 0;
     tell(badge, number(count));
     this.#title();
-  }
-
-  // --- the connection ------------------------------------------------------------------------------------------------
-
-  #pill(state) {
-    part("link").dataset.state = state.name;
-    const left = state.until ? Math.max(0, Math.ceil((state.until - Date.now()) / 1000)) : 0;
-    say(part("link-text"), `link.${state.name}`, state.name === "waiting" ? { n: left } : {});
-    const now = part("link-now");
-    now.hidden = state.name !== "waiting" && state.name !== "refused";
-    say(now, state.name === "refused" ? "link.again" : "link.now");
-  }
-
-  #banner(state) {
-    const banner = part("banner");
-    const [text, hint] = banner.children;
-    if (state.name === "waiting") this.#steady = false;
-    if (state.name === "refused") {
-      banner.hidden = false;
-      say(text, "link.closed", state.why);
-      hint.hidden = true;
-    } else if (state.name === "waiting" && !state.lived && state.failures >= PROBE_AFTER) {
-      this.#probe(text, hint, state.failures);
-    } else if (state.name !== "connecting") {
-      banner.hidden = true;
-    }
-  }
-
-  /** Check periodically whether the gateway is unreachable or only the WebSocket is blocked. */
-  async #probe(text, hint, failures) {
-    if (failures !== PROBE_AFTER && failures % 8) return;
-    let there = false;
-    try {
-      there = (
-        await fetch(new URL("healthz", document.baseURI), {
-          cache: "no-store",
-          credentials: "omit",
-          signal: AbortSignal.timeout(3_000),
-        })
-      ).ok;
-    } catch {
-      // then the gateway is unreachable
-    }
-    if (this.link.state.name === "live") return;
-    part("banner").hidden = false;
-    hint.hidden = true;
-    say(text, there ? "link.hint.blocked" : "link.hint.down");
   }
 
   // --- controls ------------------------------------------------------------------------------------------------------
@@ -432,9 +392,7 @@ class App {
     part("cancel").addEventListener("click", () => this.#cancel());
     part("link-now").addEventListener("click", () => this.link.now());
     part("skip").addEventListener("click", () => part("main").focus());
-    part("language").addEventListener("click", () => this.#language());
-    part("theme").addEventListener("click", () => this.#theme(NEXT_THEME[recall("theme") ?? "auto"]));
-    this.#theme(recall("theme") ?? "auto");
+    offerLooks({ theme: part("theme"), language: part("language") }, () => this.#again());
     addEventListener("hashchange", () => this.#addressChanged());
     addEventListener("popstate", () => this.#addressChanged());
     document.addEventListener("keydown", (event) => this.#key(event));
@@ -474,23 +432,13 @@ class App {
     });
   }
 
-  #language() {
-    setLanguage(getLanguage() === "zh" ? "en" : "zh");
-    keep("language", getLanguage());
-    sayAgain();
+  /** Redraw in another language. */
+  #again() {
     this.runs.again();
+    this.overview.again();
     this.inbox.again();
     this.page.again();
     this.#title();
-  }
-
-  #theme(theme) {
-    keep("theme", theme === "auto" ? null : theme);
-    if (theme === "auto") delete document.documentElement.dataset.theme;
-    else document.documentElement.dataset.theme = theme;
-    part("theme").replaceChildren(icon(theme));
-    say(part("theme"), "bar.theme", { theme }, "label");
-    say(part("theme"), "bar.theme", { theme }, "title");
   }
 
   #key(event) {
@@ -540,7 +488,7 @@ class App {
 
   #back() {
     const narrow = getComputedStyle(part("back")).display !== "none";
-    if (narrow && this.#current) return this.#open(null);
+    if (narrow && (this.#current || part("shell").dataset.view === "overview")) return this.#open(null);
     this.runs.move(0);
   }
 
@@ -548,7 +496,5 @@ class App {
     toast("app.bug", { message }, "bad");
   }
 }
-
-const NEXT_THEME = { auto: "light", light: "dark", dark: "auto" };
 
 new App();

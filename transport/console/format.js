@@ -90,6 +90,13 @@ export const clock = (at) =>
     at,
   );
 
+/** A moment (ms) as hour and minute. */
+export const hour = (at) =>
+  dated(
+    cached("hour", () => new Intl.DateTimeFormat(locale(), { hour: "2-digit", minute: "2-digit", hourCycle: "h23" })),
+    at,
+  );
+
 /** 1,234 */
 export const number = (n) => {
   const given = real(n);

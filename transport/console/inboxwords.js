@@ -5,7 +5,7 @@ const digits = (n) => Number(n).toLocaleString("zh-CN");
 
 const en = {
   "inbox.title": "Inbox",
-  "inbox.open": "open questions",
+  "inbox.open": ({ n }) => many(n, "open question"),
   "inbox.runs": "Runs",
   "inbox.places": "Places",
   "inbox.count": ({ n, more }) => `${Number(n).toLocaleString("en")}${more ? "+" : ""} open`,
@@ -91,7 +91,7 @@ const en = {
 
 const zh = {
   "inbox.title": "待办",
-  "inbox.open": "个未决问题",
+  "inbox.open": ({ n }) => `${digits(n)} 个未决问题`,
   "inbox.runs": "运行",
   "inbox.places": "页面",
   "inbox.count": ({ n, more }) => `${digits(n)}${more ? "+" : ""} 个未决`,

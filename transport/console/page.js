@@ -79,10 +79,8 @@ export class Page {
     this.artifacts.again();
     this.artifacts.draw({ artifacts: [] });
     this.artifacts.again();
-    part("nothing").hidden = entry !== null;
+    part("nothing").hidden = true;
     part("page").hidden = entry === null;
-    say(part("nothing-title"), "run.none");
-    say(part("nothing-hint"), "run.none.hint");
     part("send-text").value = "";
     tell(part("send-fault"), "");
     this.#shown = null;
@@ -93,6 +91,7 @@ export class Page {
   /** Show that there is no such run. */
   missing(message) {
     this.show(null);
+    part("nothing").hidden = false;
     say(part("nothing-title"), "run.unknown");
     say(part("nothing-hint"), "run.unknown.hint", { message });
   }

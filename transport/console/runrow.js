@@ -103,10 +103,11 @@ export class RunRow {
   }
 }
 
-function factsOf({ step, usage, by }, me) {
+function factsOf({ step, usage, by, status, termination }, me) {
   const tokens = (usage?.input ?? 0) + (usage?.output ?? 0);
   const other = by === me ? "" : oneLine(by ?? "", 40);
-  return [other, step ? t("runs.step", { n: step }) : "", tokens ? t("runs.tokens", { n: compact(tokens) }) : ""]
+  const code = status === "done" ? oneLine(termination?.code ?? "", 40) : ""; // why it failed, stopped or was cancelled
+  return [code, other, step ? t("runs.step", { n: step }) : "", tokens ? t("runs.tokens", { n: compact(tokens) }) : ""]
     .filter(Boolean)
     .join(" · ");
 }

@@ -3,11 +3,14 @@
 const KEY = "greenroom.token";
 /** The address of the inbox. */
 export const INBOX = "#inbox";
+/** The address of the start page, which a wide screen shows in place of a run, too. */
+export const OVERVIEW = "#overview";
+const PLACES = ["inbox", "overview"];
 let inMemory = null; // for browsers that forbid storage
 
 /**
  * Parse the address: `run` is the run to show, `token` is removed immediately, `fields` are the filters of the list,
- * null in an address that only names a run; `inbox`: the address is that of the inbox.
+ * null in an address that only names a run or a place; `place` is "inbox", "overview" or null.
  */
 export function readAddress() {
   const said = new URLSearchParams(location.hash.slice(1));
@@ -19,9 +22,9 @@ export function readAddress() {
     if (token.trim()) setToken(token.trim());
   }
   const run = said.get("run");
-  const inbox = said.has("inbox");
-  for (const name of ["run", "inbox"]) said.delete(name);
-  return { run, inbox, fields: (run || inbox) && !said.size ? null : said, tokenCame: token !== null };
+  const place = PLACES.find((name) => said.has(name)) ?? null;
+  for (const name of ["run", ...PLACES]) said.delete(name);
+  return { run, place, fields: (run || place) && !said.size ? null : said, tokenCame: token !== null };
 }
 
 /** The address of a run; without a run, the address of the list. `fields` are the filters of the list. */

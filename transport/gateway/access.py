@@ -38,19 +38,27 @@ class SeesFailed(Exception):
     """A principal's `sees` raised, or returned a value without a truth value."""
 
 
-def _guarded(sees: Callable[[RunInfo], bool]) -> Callable[[RunInfo], bool]:
-    """Wrap `sees` in the border to user code: an exception ends the request that asked, and nothing else."""
-    if sees is everything:
-        return sees
+@attrs.frozen
+class GuardedSees:
+    """A principal's `sees` behind the border to user code: an exception ends the request that asked, and nothing else.
 
-    def guarded(info: RunInfo) -> bool:
-        seen = capture(lambda: bool(sees(info)))
+    Raises:
+        SeesFailed: By a call: `sees` failed.
+    """
+
+    sees: Callable[[RunInfo], object]
+
+    def __call__(self, info: RunInfo) -> bool:
+        """Return True if the principal may see the run."""
+        seen = capture(lambda: bool(self.sees(info)))
         if isinstance(seen, Raised):
             why = failure_text(seen.error)
             raise SeesFailed(f"Principal(sees=...) failed for run {info.run_id}: {why}") from seen.error
         return seen.value
 
-    return guarded
+
+def _guarded(sees: Callable[[RunInfo], bool]) -> Callable[[RunInfo], bool]:
+    return sees if sees is everything or isinstance(sees, GuardedSees) else GuardedSees(sees)
 
 
 @attrs.frozen(kw_only=True)
@@ -59,7 +67,9 @@ class Principal:
 
     Attributes:
         name: Appears in events and rows as the author of starts and decisions.
-        token: At least 16 characters; never logged and never shown.
+        token: At least 16 characters; never logged and never shown. Required in `serve(principals=...)`. For a
+            principal of `authenticate` any text that only the principal and the program know: cursors and MCP sessions
+            are sealed with it. By default that text is derived from the credential.
         scopes: The permissions of the principal; "admin" includes the others.
         sees: Returns True for the runs that the principal may see; the others are answered as unknown.
 
@@ -68,14 +78,14 @@ class Principal:
     """
 
     name: str
-    token: str = attrs.field(repr=False)
+    token: str = attrs.field(default="", repr=False)
     scopes: frozenset[Scope] = attrs.field(default=frozenset({"admin"}), converter=_scopes)
     sees: Callable[[RunInfo], bool] = attrs.field(default=everything, converter=_guarded)
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
             raise UsageError(f"Principal(name={self.name!r}): give a name")
-        if not isinstance(self.token, str) or len(self.token) < 16:
+        if not isinstance(self.token, str) or 0 < len(self.token) < 16:
             raise UsageError(f"the token of {self.name!r} is too short; make one with secrets.token_hex(24)")
         unknown = self.scopes - set(SCOPES)
         if unknown:
@@ -95,11 +105,27 @@ class Principal:
             raise Refused("not_allowed", f"{self.name} has no scope {scope!r}; ask for a token that has it")
 
 
+def _token_of(principal: Principal) -> str:
+    if not principal.token:
+        raise UsageError(f"the principal {principal.name!r} has no token; make one with secrets.token_hex(24)")
+    return principal.token
+
+
 class TokenTable:
-    """The principals of a gateway by token; the time of a lookup reveals nothing about the tokens."""
+    """The principals of a gateway by token; the time of a lookup reveals nothing about the tokens.
+
+    Attributes:
+        names: The names of the principals.
+    """
 
     def __init__(self, principals: Iterable[Principal]) -> None:
-        self._by_digest = [(sha256(principal.token.encode()).digest(), principal) for principal in principals]
+        """Create a table.
+
+        Raises:
+            UsageError: A principal has no token: anybody would be this principal.
+        """
+        self._by_digest = [(sha256(_token_of(principal).encode()).digest(), principal) for principal in principals]
+        self.names = frozenset(principal.name for _, principal in self._by_digest)
 
     def __repr__(self) -> str:
         return f"<TokenTable of {len(self._by_digest)}>"
@@ -112,19 +138,27 @@ class TokenTable:
                 match = principal
         return match
 
+    def of_header(self, header: str | None) -> Principal | None:
+        """Return the principal of an Authorization header; None if it holds no token that is known here."""
+        token = None if header is None else bearer_token(header)
+        return None if token is None else self.find(token)
+
     def bearer(self, header: str | None) -> Principal | None:
         """Return the principal of an Authorization header; None if there is no header.
 
         Raises:
             Refused: unauthenticated: the header has no bearer token, or an unknown one.
         """
-        if header is None:
-            return None
-        scheme, _, token = header.partition(" ")
-        principal = self.find(token.strip()) if scheme.lower() == "bearer" else None
-        if principal is None:
+        principal = self.of_header(header)
+        if principal is None and header is not None:
             raise Refused("unauthenticated", "the Authorization header holds no token that is known here")
         return principal
+
+
+def bearer_token(header: str) -> str | None:
+    """Return the token of an Authorization header; None for another scheme."""
+    scheme, _, token = header.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
 
 
 @attrs.frozen(kw_only=True)

@@ -21,7 +21,7 @@ from greenroom.supervision import failure_of
 from ..protocol.codes import SUBPROTOCOL, TOO_BIG, CloseCode, Refused
 from ..protocol.framing import PING
 from .access import OriginPolicy, is_loopback, own_hosts
-from .exchange import HUNG_UP, Fields, PeerGone, answer, fields_of, may_converse, turned_away
+from .exchange import HUNG_UP, Fields, PeerGone, Watched, answer, fields_of, may_converse, turned_away
 from .frame_stream import MessagesEnded
 from .gateway import Gateway
 from .http import Response, Streamed, refusal
@@ -76,7 +76,9 @@ def head_of_scope(scope: Mapping[str, Any], most: int) -> Head:
     if len(path) + len(query) + sum(len(name) + len(value) + 4 for name, value in fields) > most:
         raise Refused("headers_too_large", f"request line and headers are larger than {most} bytes")
     target = path + (b"?" + query if query else b"")
-    head = head_of(str(scope.get("method", "GET")).encode(), target, fields, modern=True)
+    client = scope.get("client")
+    peer = str(client[0]) if client else None
+    head = head_of(str(scope.get("method", "GET")).encode(), target, fields, modern=True, peer=peer)
     return attrs.evolve(head, root=quote(root), secure=scope.get("scheme") in ("https", "wss"))
 
 
@@ -301,7 +303,7 @@ class AsgiExchange:
         await self.stream.end()
         await self.stream.finish()
 
-    async def streamed(self, streamed: Streamed, fields: Fields) -> None:
+    async def streamed(self, streamed: Streamed, fields: Fields, watched: Watched) -> None:
         """Write a streamed response; see `Exchange`."""
         self.stream.begin("http", streamed, fields)
         if self.head_only:
@@ -309,7 +311,8 @@ class AsgiExchange:
         else:
             body = ResponseStream(self.gateway, self.stream)
             self.stream.on_stop(body.stop)
-            await body.run(streamed)
+            with watched(body.stop):
+                await body.run(streamed)
         await self.stream.finish()
 
 
@@ -342,7 +345,7 @@ async def _serve(stream: AsgiStream, doorways: Doorways, scope: Mapping[str, Any
             await answer(gateway, doorway, head, AsgiExchange(gateway, stream, head.method == "HEAD"))
             return
         check_path(head)
-        who = may_converse(gateway, doorway, head)
+        who = await may_converse(gateway, doorway, head)
     except Refused as refused:
         await _refuse(stream, scope, refused)
         return
@@ -350,7 +353,7 @@ async def _serve(stream: AsgiStream, doorways: Doorways, scope: Mapping[str, Any
         stream.subprotocol = SUBPROTOCOL
     await stream.receive()  # websocket.connect
     stream.outbox.put({"type": "websocket.accept", "subprotocol": stream.subprotocol}, 0)
-    await converse(gateway, stream, stream, who)
+    await converse(gateway, stream, stream, head, who)
     await stream.finish()
 
 

@@ -6,7 +6,9 @@ from typing import Protocol
 
 from ..protocol.codes import CloseCode
 from .access import Principal
+from .authenticator import OpenSignIn
 from .frame_stream import FrameStream
+from .request_head import Head
 
 
 class Closable(Protocol):
@@ -16,11 +18,15 @@ class Closable(Protocol):
         stream: The stream of the connection.
         principal: The authenticated principal; None before hello.
         counted: True if the connection counts for its principal.
+        head: The head of the upgrade.
+        opened: The watch over the principal; None before hello, and for a principal that is never asked about again.
     """
 
     stream: FrameStream
     principal: Principal | None
     counted: bool
+    head: Head
+    opened: OpenSignIn | None
 
     def leave(self, code: CloseCode, reason: str = "", retry_after_ms: int | None = None) -> None:
         """Send the reason and close the connection."""

@@ -6,6 +6,9 @@ reads the head, and writes what `answer` decides. Authentication and routing pre
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Final, Protocol
 
 import trio
@@ -21,6 +24,8 @@ from .request_head import Head
 
 Fields = list[tuple[str, str]]
 """The headers of a response."""
+Watched = Callable[[Callable[[], None]], AbstractContextManager[None]]
+"""Ends a stream whose principal is let in no more."""
 
 _SECURITY: Final = (("x-content-type-options", "nosniff"), ("referrer-policy", "no-referrer"))
 _TAKEN: Final = (
@@ -62,8 +67,11 @@ class Exchange(Protocol):
     async def whole(self, response: Response, fields: Fields) -> None:
         """Write a complete response."""
 
-    async def streamed(self, streamed: Streamed, fields: Fields) -> None:
-        """Write a streamed response; for HEAD only its head."""
+    async def streamed(self, streamed: Streamed, fields: Fields, watched: Watched) -> None:
+        """Write a streamed response; for HEAD only its head.
+
+        `watched` is entered around the stream, with a function that ends the stream early and well-formed.
+        """
 
 
 async def answer(gateway: Gateway, doorway: OriginPolicy, head: Head, driver: Exchange) -> None:
@@ -87,22 +95,22 @@ async def answer(gateway: Gateway, doorway: OriginPolicy, head: Head, driver: Ex
             response.sent()
         return
     try:
-        await driver.streamed(response, fields)
+        await driver.streamed(response, fields, partial(gateway.authenticator.watching, who, head))
     finally:
         if who is not None:
             gateway.dismiss(who)
 
 
-def may_converse(gateway: Gateway, doorway: OriginPolicy, head: Head) -> Principal | None:
+async def may_converse(gateway: Gateway, doorway: OriginPolicy, head: Head) -> Principal | None:
     """Return the principal of a WebSocket's handshake; None if its first frame is to show the token.
 
     Raises:
-        Refused: forbidden_origin, closing, unauthenticated.
+        Refused: forbidden_origin, closing, unauthenticated, not_allowed, sign_in_unavailable, internal.
     """
     doorway.check(head.headers.get("host"), head.headers.get("origin"))
     if gateway.closing:
         raise turned_away(gateway)
-    return gateway.keyring.bearer(head.headers.get("authorization"))
+    return await gateway.authenticator.of_head(head)
 
 
 def turned_away(gateway: Gateway) -> Refused:
@@ -134,7 +142,7 @@ async def _found(
     """Return the response, for every outcome, and the principal."""
     who = None
     try:
-        route, params, who = _judged(gateway, doorway, head, driver)
+        route, params, who = await _judged(gateway, doorway, head, driver)
         if route is None:
             return Response(status=204, headers=_PREFLIGHT), None
         request = Request(
@@ -169,7 +177,7 @@ def _refusal(gateway: Gateway, head: Head, refused: Refused) -> Response:
     return refusal(refused) if route is None else route.refusal(refused)
 
 
-def _judged(
+async def _judged(
     gateway: Gateway, doorway: OriginPolicy, head: Head, driver: Exchange
 ) -> tuple[Route[Gateway] | None, dict[str, str], Principal | None]:
     """Return the route, the values of its path and the principal; no route for a preflight of an accepted origin.
@@ -182,7 +190,7 @@ def _judged(
     if head.method == "OPTIONS" and origin in doorway.origins:
         return None, {}, None
     route, params = find(gateway.routes, head.method, head.path)
-    principal = gateway.keyring.bearer(head.headers.get("authorization"))
+    principal = await gateway.principal_of(head, route)
     if principal is not None:
         driver.recognised()
     if route.scope is not None:

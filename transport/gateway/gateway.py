@@ -24,6 +24,7 @@ from ..protocol.limits import Limits
 from ..protocol.up import Cancel
 from .access import OriginPolicy, Principal, TokenTable
 from .api import Api
+from .authenticator import Authenticator
 from .connections import Closable
 from .descriptors import room, soft_limit
 from .downloads import Downloads
@@ -34,6 +35,8 @@ from .frame_stream import FrameStream
 from .http import Route
 from .metrics import Metrics
 from .questions import QuestionBoard
+from .request_head import Head
+from .sign_in import SignIn
 from .threads import Threads
 
 logger = logging.getLogger("greenroom.gateway")
@@ -56,6 +59,8 @@ class Gateway:
         threads: The operations on threads.
         feed: The live lists of runs.
         keyring, doorway, limits: The principals, the accepted Host and Origin headers, the limits.
+        sign_ins: Functions of the program that know further principals.
+        authenticator: Says who sends a request.
         most: Maximum number of connections: from the limits, or from the files that the process may open.
         strangers: Connections whose peer has not shown a token, oldest first, each with the scope that ends it.
         routes: The HTTP operations.
@@ -80,6 +85,7 @@ class Gateway:
     doorway: OriginPolicy
     limits: Limits
     routes: Sequence[Route[Gateway]]
+    sign_ins: Sequence[SignIn] = ()
     on_abort: OnAbort = "continue"
     a2a: A2AOptions = attrs.field(factory=A2AOptions)
     mcp: frozenset[str] | None = None
@@ -99,6 +105,7 @@ class Gateway:
     idle: set[trio.CancelScope] = attrs.field(factory=set)
     _of: Counter[str] = attrs.field(factory=Counter)
     _ids: itertools.count[int] = attrs.field(factory=itertools.count)
+    authenticator: Authenticator = attrs.field(init=False)
     fanout: RunPumps = attrs.field(init=False)
     api: Api = attrs.field(init=False)
     threads: Threads = attrs.field(init=False)
@@ -111,6 +118,7 @@ class Gateway:
         if self.most < self.limits.connections:
             text = "%d connections at most, not %d: this process may open %s files (RLIMIT_NOFILE, ulimit -n)"
             logger.warning(text, self.most, self.limits.connections, files)
+        self.authenticator = Authenticator(self.keyring, self.sign_ins, self.log_failure)
         self.fanout = RunPumps(self.log_failure)
         self.api = Api(self.runtime)
         reader, shared = self.runtime.reader, self.runtime.store.shared
@@ -212,6 +220,16 @@ class Gateway:
             finally:
                 self.strangers.pop(stream, None)
 
+    async def principal_of(self, head: Head, route: Route[Gateway]) -> Principal | None:
+        """Return who sends a request for a route; the program is not asked about routes that need no principal.
+
+        Raises:
+            Refused: unauthenticated, not_allowed, sign_in_unavailable, internal.
+        """
+        if route.scope is None and self.sign_ins:
+            return self.keyring.of_header(head.headers.get("authorization"))
+        return await self.authenticator.of_head(head)
+
     def recognised(self, stream: FrameStream) -> None:
         """Keep a connection whose peer has shown a token."""
         self.strangers.pop(stream, None)
@@ -235,11 +253,15 @@ class Gateway:
         if self.closing:
             self.send_away(conversation)
 
-    def welcome(self, conversation: Closable, who: Principal) -> bool:
-        """Set the principal of a WebSocket; return False if the principal has too many connections."""
+    def welcome(self, conversation: Closable, who: Principal, token: str | None = None) -> bool:
+        """Set the principal of a WebSocket; return False if the principal has too many connections.
+
+        `token`: of the first message; None if the head of the upgrade has the credential.
+        """
         if not self.admit(who):
             return False
         conversation.principal, conversation.counted = who, True
+        conversation.opened = self.authenticator.begin(who, conversation.head, token, conversation.leave)
         self.recognised(conversation.stream)
         return True
 
@@ -247,6 +269,7 @@ class Gateway:
         """Unregister a closed WebSocket."""
         self.conversations.discard(conversation)
         self.metrics.closed("websocket")
+        self.authenticator.finish(conversation.opened)
         if conversation.counted and conversation.principal is not None:
             self.dismiss(conversation.principal)
 

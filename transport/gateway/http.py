@@ -14,6 +14,7 @@ from urllib.parse import unquote
 import attrs
 import msgspec
 
+from greenroom.actors.json_text import JSONTextError, read_json
 from greenroom.supervision.fields import nearest
 
 from ..protocol.codes import ERRORS, Refused
@@ -74,9 +75,9 @@ class Request:
             Refused: bad_message.
         """
         try:
-            data = msgspec.json.decode(self.body)
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise Refused("bad_message", f"the body is not JSON: {error}") from error
+            data = read_json(self.body)
+        except JSONTextError as error:
+            raise Refused("bad_message", f"the body {error}") from error
         if not isinstance(data, dict):
             raise Refused("bad_message", "the body must be a JSON object")
         return data

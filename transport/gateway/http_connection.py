@@ -21,8 +21,7 @@ from greenroom.supervision import failure_of
 from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..protocol.codes import SUBPROTOCOL, Refused
-from .access import Principal
-from .exchange import HUNG_UP, Fields, PeerGone, answer, fields_of, may_converse, turned_away
+from .exchange import HUNG_UP, Fields, PeerGone, Watched, answer, fields_of, may_converse, turned_away
 from .frame_stream import MessagesEnded
 from .gateway import Gateway
 from .http import Response, Streamed, refusal
@@ -126,7 +125,7 @@ class HttpConnection:
         if len(event.target) + sum(len(name) + len(value) + 4 for name, value in event.headers) > limits.header_bytes:
             raise Refused("headers_too_large", f"request line and headers are larger than {limits.header_bytes} bytes")
         self._method = event.method.decode("latin-1")
-        head = read_head(event)
+        head = read_head(event, self.stream.peer)
         self._kept = head.kept
         return head
 
@@ -210,7 +209,7 @@ class HttpConnection:
         self._pass_over()
         await self._write(response, fields)
 
-    async def streamed(self, streamed: Streamed, fields: Fields) -> None:
+    async def streamed(self, streamed: Streamed, fields: Fields, watched: Watched) -> None:
         """Write a streamed response; see `Exchange`.
 
         The chunks end the response, not the connection, and the head announces no close: with `connection: close`,
@@ -221,7 +220,9 @@ class HttpConnection:
         if self._method == "HEAD":
             self.http.send(h11.EndOfMessage())
         else:
-            await ResponseStream(self.gateway, ChunkedBody(self.stream, self.http)).run(streamed)
+            body = ResponseStream(self.gateway, ChunkedBody(self.stream, self.http))
+            with watched(body.stop):
+                await body.run(streamed)
 
     def _response(self, status: int, fields: Fields, *, close: bool) -> h11.Response:
         fields = list(fields)
@@ -246,13 +247,13 @@ class HttpConnection:
     async def _upgrade(self, head: Head) -> None:
         gateway = self.gateway
         check_upgrade(head)
-        principal = may_converse(gateway, gateway.doorway, head)
+        principal = await may_converse(gateway, gateway.doorway, head)
         self.stream.begin_frames(handshake(head), self.http.trailing_data[0], gateway.limits)
         try:
             async with open_collapsing_nursery() as nursery:
                 ws = await self._accepted(nursery)
                 if ws is not None:
-                    await self._converse(ws, principal)
+                    await converse(gateway, self.stream, TrioMessages(ws), head, principal)
                 nursery.cancel_scope.cancel()
         except (trio_websocket.ConnectionClosed, LocalProtocolError):
             pass  # trio-websocket's reader answered a disconnected peer, or a peer that sends after its close frame
@@ -271,9 +272,6 @@ class HttpConnection:
             self.stream.accepted()
             return ws
         return None
-
-    async def _converse(self, ws: trio_websocket.WebSocketConnection, who: Principal | None) -> None:
-        await converse(self.gateway, self.stream, TrioMessages(ws), who)
 
 
 @attrs.define(eq=False)

@@ -30,7 +30,7 @@ class Head:
     Attributes:
         method, path: The path is still encoded.
         query: The last value of each name.
-        headers: Names in lower case, the last value of each.
+        headers: Names in lower case; the values of a repeated header are joined with commas (RFC 9110 section 5.3).
         upgrade: True if the request asks for a WebSocket.
         subprotocols: The offered subprotocols.
         modern: True for HTTP/1.1.
@@ -38,6 +38,7 @@ class Head:
         kept: True if the peer keeps the connection for further requests (HTTP/1.1 without `Connection: close`).
         root: Path under which the gateway is mounted in another application; without a slash at its end.
         secure: True if the server that has accepted the connection speaks TLS.
+        peer: IP address at the other end of the connection: of the client, or of a proxy; None if there is none.
     """
 
     method: str
@@ -51,18 +52,22 @@ class Head:
     kept: bool
     root: str = ""
     secure: bool = False
+    peer: str | None = None
 
 
-def read_head(request: h11.Request) -> Head:
-    """Validate and convert the head of a request that h11 has parsed.
+def read_head(request: h11.Request, peer: str | None = None) -> Head:
+    """Validate and convert the head of a request from `peer` that h11 has parsed.
 
     Raises:
         Refused: bad_message.
     """
-    return head_of(request.method, request.target, request.headers, modern=request.http_version == b"1.1")
+    modern = request.http_version == b"1.1"
+    return head_of(request.method, request.target, request.headers, modern=modern, peer=peer)
 
 
-def head_of(method: bytes, target: bytes, fields: Iterable[tuple[bytes, bytes]], *, modern: bool) -> Head:
+def head_of(
+    method: bytes, target: bytes, fields: Iterable[tuple[bytes, bytes]], *, modern: bool, peer: str | None = None
+) -> Head:
     """Validate and convert the parts of a request's head; the names of `fields` are in lower case.
 
     Raises:
@@ -73,7 +78,8 @@ def head_of(method: bytes, target: bytes, fields: Iterable[tuple[bytes, bytes]],
     for name, value in fields:
         if name in by_name and name in ONCE:
             raise Refused("bad_message", f"there is more than one header {name.decode()}; send one")
-        by_name[name] = value
+        joint = b"; " if name == b"cookie" else b", "
+        by_name[name] = by_name[name] + joint + value if name in by_name else value
     if b"transfer-encoding" in by_name and b"content-length" in by_name:
         raise Refused("bad_message", "there are both Content-Length and Transfer-Encoding; send one")
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in by_name.items()}
@@ -90,6 +96,7 @@ def head_of(method: bytes, target: bytes, fields: Iterable[tuple[bytes, bytes]],
         modern=modern,
         size=None if b"transfer-encoding" in by_name else int(headers.get("content-length", "0")),
         kept=modern and b"close" not in _tokens(b",".join(connection)),
+        peer=peer,
     )
 
 

@@ -58,6 +58,16 @@ class SharedStream(trio.abc.Stream):
         self.received_at = self.sent = self.shown_at = self.taken = trio.current_time()
         self.written = 0
 
+    @property
+    def peer(self) -> str | None:
+        """The IP address of the peer; None without a socket, or if the peer has gone."""
+        if not isinstance(self._inner, trio.SocketStream):
+            return None
+        try:
+            return str(self._inner.socket.getpeername()[0])
+        except OSError:
+            return None
+
     def __repr__(self) -> str:
         return f"<SharedStream {'torn' if self.torn else 'busy' if self._busy else 'idle'}>"
 

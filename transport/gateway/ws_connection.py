@@ -51,8 +51,10 @@ from ..protocol.ws_actions import (
 from ..protocol.ws_session import Identity, ServerInfo, SessionPhase, WebSocketSession
 from .access import Principal, SeesFailed
 from .api import plain_view
+from .authenticator import OpenSignIn, close_code_of
 from .frame_stream import FrameStream, Messages, MessagesEnded
 from .gateway import Gateway
+from .request_head import Head
 from .subscription import Subscription
 from .ticket_listing import ticket_query
 from .watches import ListWatch
@@ -71,15 +73,19 @@ class WebSocketConnection:
         stream: Takes the frames for the client.
         principal: The authenticated principal; None before hello.
         counted: True if the connection counts for its principal.
+        head: The head of the upgrade.
+        opened: The watch over the principal; None before hello, and for a principal that is never asked about again.
         session: Decides what happens on the connection.
         output: The output of the session.
     """
 
-    def __init__(self, gateway: Gateway, stream: FrameStream, principal: Principal | None = None) -> None:
+    def __init__(self, gateway: Gateway, stream: FrameStream, head: Head, principal: Principal | None = None) -> None:
         self.id = gateway.new_connection_id()
         self.stream = stream
         self.principal = principal
         self.counted = False
+        self.head = head
+        self.opened: OpenSignIn | None = None
         server = ServerInfo(connection=self.id, server=f"greenroom/{gr.__version__}", epoch=gateway.epoch)
         self.session = WebSocketSession(server, gateway.limits, trio.current_time())
         self.output = self.session.output
@@ -96,7 +102,9 @@ class WebSocketConnection:
 
     @property
     def who(self) -> Principal:
-        """The authenticated principal; an error before authentication."""
+        """The authenticated principal, as of the newest answer about it; an error before authentication."""
+        if self.opened is not None:
+            return self.opened.principal
         assert self.principal is not None  # noqa: S101 - the session requests nothing before
         return self.principal
 
@@ -266,7 +274,7 @@ class WebSocketConnection:
         try:
             match action:
                 case Authenticate():
-                    return self._authenticate(action.token)
+                    return await self._authenticate(action.token)
                 case FindHead():
                     return session.head_found(await self._gateway.api.head(self.who, action.run))
                 case TakeSnapshot():
@@ -303,12 +311,17 @@ class WebSocketConnection:
             return down.Threads(id=frame.id, threads=tuple(lines), cursor=cursor)
         return down.Messages(id=frame.id, page=await threads.messages(self.who, frame))
 
-    def _authenticate(self, token: str) -> Actions:
-        who = self._gateway.keyring.find(token)
-        if who is None:
-            return self.session.rejected()
-        if not self._gateway.welcome(self, who):
-            return self.session.rejected(crowded=who.name)
+    async def _authenticate(self, token: str) -> Actions:
+        """Find the principal of a token. A refusal closes the connection; it is not the answer to a request."""
+        gateway = self._gateway
+        try:
+            who = await gateway.authenticator.of_hello(self.head, token)
+        except Refused as refused:
+            return self.session.rejected(close_code_of(refused), refused.message)
+        if self.session.phase is SessionPhase.CLOSED:
+            return ()
+        if not gateway.welcome(self, who, token):
+            return self.session.rejected(codes.OVERLOADED, f"{who.name} has too many connections")
         return self.session.welcomed(identity_of(who))
 
     def _open_watch(self, frame: up.Watch | up.WatchTickets) -> Actions:
@@ -368,12 +381,14 @@ class WebSocketConnection:
         return ()
 
 
-async def converse(gateway: Gateway, stream: FrameStream, messages: Messages, who: Principal | None) -> None:
+async def converse(
+    gateway: Gateway, stream: FrameStream, messages: Messages, head: Head, who: Principal | None
+) -> None:
     """Serve a WebSocket until either side closes it. `who`: the principal of the handshake; None: hello shows a token.
 
     Raises nothing but Cancelled.
     """
-    conversation = WebSocketConnection(gateway, stream)
+    conversation = WebSocketConnection(gateway, stream, head)
     gateway.authenticate(conversation)
     try:
         if who is not None and not gateway.welcome(conversation, who):

@@ -44,7 +44,7 @@ UNAUTHENTICATED: Final = CloseCode(4401, "unauthenticated", "No token, or an unk
 FORBIDDEN: Final = CloseCode(
     4403,
     "forbidden",
-    "The principal may not use this gateway at all. Ours refuses the upgrade with HTTP 403 instead.",
+    "The principal may not use this gateway.",
     retry=False,
 )
 WRONG_PROTOCOL: Final = CloseCode(4406, "wrong_protocol", "The client does not speak greenroom.v1.", retry=False)
@@ -142,6 +142,7 @@ _ERRORS = (
     ErrorCode(
         "store_unavailable", 503, "The store does not answer; send the command again with the same id.", retry=True
     ),
+    ErrorCode("sign_in_unavailable", 503, "Nobody could say in time who sent the request; send it again.", retry=True),
     ErrorCode("closing", 503, "The server stops; try again after its restart.", retry=True),
 )
 

@@ -59,7 +59,7 @@ class Limits:
     message_bytes: int = attrs.field(default=65_536, validator=_positive)
     messages_per_second: float = attrs.field(default=50.0, validator=_positive)
     subscriptions: int = attrs.field(default=100, validator=_positive)
-    watches: int = attrs.field(default=4, validator=_positive)
+    watches: int = attrs.field(default=8, validator=_positive)
     watch_seconds: float = attrs.field(default=0.2, validator=_positive)
     watch_bytes: int = attrs.field(default=1_048_576, validator=_positive)
     hello_seconds: float = attrs.field(default=5.0, validator=_positive)

@@ -20,6 +20,7 @@ from greenroom.actors.contract.decisions import ActionWord
 from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.contract.run_lists import RunFilters, RunOrder
 from greenroom.actors.contract.ticket_lists import TicketOrder
+from greenroom.actors.json_text import JSONTextError, read_json
 from greenroom.actors.permission.remembered import RememberAs, RememberScope
 from greenroom.supervision.fields import did_you_mean
 
@@ -418,9 +419,9 @@ def parse(text: str | bytes) -> dict[str, Any]:
         Malformed: The text is not a JSON object.
     """
     try:
-        data = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise Malformed(f"not JSON: {error}") from error
+        data = read_json(text)
+    except JSONTextError as error:
+        raise Malformed(f"the message {error}") from error
     if not isinstance(data, dict):
         raise Malformed(f"a JSON {type(data).__name__} where an object is asked for")
     return data

@@ -204,14 +204,9 @@ class WebSocketSession:
         )
         return ()
 
-    def rejected(self, crowded: str | None = None) -> Actions:
-        """Close the session: the token is unknown.
-
-        Or `crowded`, the name of the principal, has too many connections.
-        """
-        if crowded is None:
-            return self.leave(codes.UNAUTHENTICATED, "the token is unknown")
-        return self.leave(codes.OVERLOADED, f"{crowded} has too many connections")
+    def rejected(self, code: CloseCode, reason: str) -> Actions:
+        """Close the session: the token has no principal, or the principal is not let in."""
+        return self.leave(code, reason)
 
     # --- frames of the client ----------------------------------------------------------------------------------------
 

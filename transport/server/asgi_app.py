@@ -15,7 +15,7 @@ import attrs
 import trio
 
 import greenroom as gr
-from greenroom.actors.entry import checks_options
+from greenroom.actors.options import unknown_option
 from greenroom.supervision import ActorContext
 from greenroom.supervision.nursery import open_collapsing_nursery
 
@@ -25,9 +25,10 @@ from ..gateway.exposed import Cards
 from ..gateway.gateway import Gateway, OnAbort
 from ..gateway.http import refusal
 from ..gateway.outbox import Outbox, Receive, Send, TrioOutbox
+from ..gateway.sign_in import Authenticate, SignIn
 from ..protocol.codes import Refused
 from ..protocol.limits import Limits
-from .plan import all_principals, plan_gateway
+from .plan import all_principals, all_sign_ins, plan_gateway
 from .serve import supervise
 
 logger = logging.getLogger("greenroom.gateway")
@@ -43,6 +44,7 @@ class AsgiOptions(TypedDict, total=False):
 
     token: str | None
     principals: Iterable[Principal]
+    authenticate: Authenticate | SignIn | Iterable[SignIn]
     hosts: Iterable[str]
     origins: Iterable[str]
     limits: Limits | None
@@ -203,7 +205,6 @@ async def refuse_closed(scope: Mapping[str, Any], receive: Receive, send: Send) 
     await send({"type": "http.response.body", "body": response.body})
 
 
-@checks_options
 def asgi_app(runtime: gr.Runtime | Opening, **options: Unpack[AsgiOptions]) -> AsgiApp:
     """Return the gateway as an ASGI 3 application for a server on trio, such as `hypercorn -k trio`.
 
@@ -216,9 +217,10 @@ def asgi_app(runtime: gr.Runtime | Opening, **options: Unpack[AsgiOptions]) -> A
     Args:
         runtime: An open runtime, or what `gr.open_runtime` returns: it is then entered with the application, and left
             after it.
-        **options: `token` or `principals` must be given. `hosts` are accepted Host headers: on loopback in addition to
-            its names, elsewhere without others. `limits.connections` counts requests and WebSockets. `origins`,
-            `on_abort`, `a2a`, `a2a_default`, `a2a_cards` and `mcp` are those of `serve`.
+        **options: `token`, `principals` or `authenticate` must be given. `hosts` are accepted Host headers: on
+            loopback in addition to its names, elsewhere without others. `limits.connections` counts requests and
+            WebSockets. `authenticate`, `origins`, `on_abort`, `a2a`, `a2a_default`, `a2a_cards` and `mcp` are those of
+            `serve`.
 
     Raises:
         UsageError: An option is invalid. Keys of agents are checked when the application is entered.
@@ -234,40 +236,33 @@ def asgi_app(runtime: gr.Runtime | Opening, **options: Unpack[AsgiOptions]) -> A
     return AsgiApp(entered)
 
 
-def gateway_opener(
-    *,
-    token: str | None = None,
-    principals: Iterable[Principal] = (),
-    hosts: Iterable[str] = (),
-    origins: Iterable[str] = (),
-    limits: Limits | None = None,
-    on_abort: OnAbort = "continue",
-    a2a: Iterable[str] | None = None,
-    a2a_default: str | None = None,
-    a2a_cards: Cards = "private",
-    mcp: Iterable[str] | None = None,
-) -> OpensGateway:
+def gateway_opener(**options: Unpack[AsgiOptions]) -> OpensGateway:
     """Return a function that opens a gateway with these options for a runtime; see `asgi_app`.
 
     Raises:
         UsageError: An option is invalid.
     """
-    who = all_principals(principals, token)
-    if not who:
-        raise gr.UsageError("an application can be reached from outside: give token=... or principals=[...]")
-    doorways = Doorways(hosts, origins)
+    for name in options.keys() - AsgiOptions.__annotations__.keys():
+        raise unknown_option("asgi_app", name, AsgiOptions.__annotations__)
+    who = all_principals(options.get("principals", ()), options.get("token"))
+    sign_ins = all_sign_ins(options.get("authenticate", ()))
+    if not who and not sign_ins:
+        way = "give token=..., principals=[...] or authenticate=..."
+        raise gr.UsageError(f"an application can be reached from outside: {way}")
+    doorways = Doorways(options.get("hosts", ()), options.get("origins", ()))
 
     @asynccontextmanager
     async def opens(runtime: gr.Runtime) -> AsyncIterator[OpenGateway]:
         make = await plan_gateway(
             runtime,
             who,
-            limits=limits,
-            on_abort=on_abort,
-            a2a=a2a,
-            a2a_default=a2a_default,
-            a2a_cards=a2a_cards,
-            mcp=mcp,
+            limits=options.get("limits"),
+            on_abort=options.get("on_abort", "continue"),
+            a2a=options.get("a2a"),
+            a2a_default=options.get("a2a_default"),
+            a2a_cards=options.get("a2a_cards", "private"),
+            mcp=options.get("mcp"),
+            sign_ins=sign_ins,
         )
         opened = OpenGateway(make(OriginPolicy(hosts=None)), doorways)
 

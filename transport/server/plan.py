@@ -12,6 +12,7 @@ from ..frontends.mcp.tools import check_exposed
 from ..gateway.access import OriginPolicy, Principal, TokenTable
 from ..gateway.exposed import Cards, a2a_options
 from ..gateway.gateway import Gateway, OnAbort
+from ..gateway.sign_in import Authenticate, SignIn
 from ..protocol.limits import Limits
 from .routes import routes_with
 
@@ -29,6 +30,23 @@ def all_principals(principals: Iterable[Principal], token: str | None) -> tuple[
     return who
 
 
+def all_sign_ins(authenticate: Authenticate | SignIn | Iterable[SignIn]) -> tuple[SignIn, ...]:
+    """Return the sign-ins of an option.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    if isinstance(authenticate, SignIn):
+        return (authenticate,)
+    if not isinstance(authenticate, Iterable):
+        return (SignIn(authenticate),)
+    sign_ins = tuple(authenticate)
+    wrong = [one for one in sign_ins if not isinstance(one, SignIn)]
+    if wrong:
+        raise gr.UsageError(f"authenticate has {wrong[0]!r:.100}; give an async function, a SignIn, or several SignIns")
+    return sign_ins
+
+
 async def plan_gateway(
     runtime: gr.Runtime,
     principals: Iterable[Principal],
@@ -39,6 +57,7 @@ async def plan_gateway(
     a2a_default: str | None,
     a2a_cards: Cards,
     mcp: Iterable[str] | None,
+    sign_ins: Sequence[SignIn],
 ) -> Callable[[OriginPolicy], Gateway]:
     """Check the options of a gateway, as in `serve`; return a function that makes it.
 
@@ -61,6 +80,7 @@ async def plan_gateway(
             on_abort=on_abort,
             a2a=offered,
             mcp=exposed,
+            sign_ins=sign_ins,
         )
 
     return make

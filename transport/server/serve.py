@@ -21,8 +21,9 @@ from ..gateway.exposed import Cards
 from ..gateway.gateway import Gateway, OnAbort
 from ..gateway.http import nothing
 from ..gateway.http_connection import serve_connection
+from ..gateway.sign_in import Authenticate, SignIn
 from ..protocol.limits import Limits
-from .plan import all_principals, plan_gateway
+from .plan import all_principals, all_sign_ins, plan_gateway
 
 FAREWELL: Final = 5.0
 """Seconds for all connections to receive gw.bye and close."""
@@ -67,6 +68,7 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
     port: int = 8765,
     token: str | None = None,
     principals: Iterable[Principal] = (),
+    authenticate: Authenticate | SignIn | Iterable[SignIn] = (),
     hosts: Iterable[str] = (),
     origins: Iterable[str] = (),
     limits: Limits | None = None,
@@ -90,6 +92,9 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
         port: 0 selects a free port.
         token: Token of the principal "operator", which has all scopes.
         principals: Further principals; with principals and without a token there is no operator.
+        authenticate: An async function from the head of a request to its principal, for all requests that name none of
+            the principals above; or a `SignIn`, which has its limits; or several, of which the first answer counts.
+            There is no operator without a token then, either.
         hosts: Accepted Host headers in addition to those of loopback; needed for browsers if bound elsewhere.
         origins: Pages of other hosts that may use the gateway (Origin headers); they get CORS headers.
         limits: Limits on what clients can send and hold.
@@ -114,7 +119,8 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
     `FAREWELL` seconds; then Cancelled is raised. No run is ended.
     """
     who = tuple(principals)
-    made = _made_token(host, token, who)
+    sign_ins = all_sign_ins(authenticate)
+    made = _made_token(host, token, [*who, *sign_ins])
     make = await plan_gateway(
         runtime,
         all_principals(who, made),
@@ -124,6 +130,7 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
         a2a_default=a2a_default,
         a2a_cards=a2a_cards,
         mcp=mcp,
+        sign_ins=sign_ins,
     )
     accepting = [trio.socket.from_stdlib_socket(given) for given in _listening(sockets)]
     if not accepting:
@@ -174,6 +181,8 @@ async def supervise(
         await supervisor.start_child_ready(part_spec("connections", connections, shutdown=FAREWELL))
         await supervisor.start_child_ready(part_spec("lists", _lists(gateway), shutdown=1.0))
         await supervisor.start_child_ready(part_spec("pulse", _pulse(gateway), shutdown=1.0))
+        if gateway.sign_ins:
+            await supervisor.start_child_ready(part_spec("sign-ins", _sign_in_watch(gateway), shutdown=1.0))
         end_renames = gateway.runtime.reader.on_rename(gateway.renamed)
         started()
         restart = True
@@ -250,11 +259,21 @@ def _pulse(gateway: Gateway) -> Callable[[ActorContext[Any]], Any]:
     return body
 
 
-def _made_token(host: str, token: str | None, principals: Sequence[Principal]) -> str | None:
-    if token is not None or principals:
+def _sign_in_watch(gateway: Gateway) -> Callable[[ActorContext[Any]], Any]:
+    async def body(ctx: ActorContext[object]) -> None:
+        ctx.ready()
+        await gateway.authenticator.run()
+
+    return body
+
+
+def _made_token(host: str, token: str | None, others: Sequence[Principal | SignIn]) -> str | None:
+    if token is not None or others:
         return token
     if not is_loopback(host):
-        raise gr.UsageError(f"host={host!r} can be reached from outside: give token=... or principals=[...]")
+        raise gr.UsageError(
+            f"host={host!r} can be reached from outside: give token=..., principals=[...] or authenticate=..."
+        )
     return new_token()
 
 

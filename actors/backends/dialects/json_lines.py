@@ -11,6 +11,7 @@ import msgspec
 
 from ...contract.codec import shortened
 from ...contract.plain import JSONObject, JSONValue
+from ...json_text import values_of
 from ...permission.subject import effect_of
 from ..dialect import (
     UNPARSED_LIMIT,
@@ -147,7 +148,7 @@ class JSONLinesDialect(Dialect):
 
 def decoded(line: bytes) -> tuple[JSONObject | None, str]:
     """Return the object of a line, or None and the rule that the line breaks."""
-    if line.count(b",") + line.count(b"[") + line.count(b"{") > VALUES_LIMIT:
+    if values_of(line) > VALUES_LIMIT:
         return None, f"the line has more than {VALUES_LIMIT:,} values"
     try:
         value = _value(line)

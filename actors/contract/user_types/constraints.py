@@ -46,8 +46,8 @@ def without_note(kind: Any) -> tuple[Any, str]:
     notes = [extra for extra in kind.__metadata__ if isinstance(extra, str)]
     if not notes:
         return kind, ""
-    kept = tuple(extra for extra in kind.__metadata__ if not isinstance(extra, str))
-    return (Annotated.__class_getitem__((kind.__origin__, *kept)) if kept else kind.__origin__), " ".join(notes)
+    others = tuple(extra for extra in kind.__metadata__ if not isinstance(extra, str))
+    return (Annotated.__class_getitem__((kind.__origin__, *others)) if others else kind.__origin__), " ".join(notes)
 
 
 def pydantic_part(kind: object) -> str | None:

@@ -44,6 +44,7 @@ from .port import (
 )
 from .schemas import object_schema, words
 from .settings import extra_body, extra_headers, provider_files, provider_tools, renamed
+from .strict_schemas import StrictForms
 from .variant import OPENAI, ChatVariant
 
 FINISHES: Final[Mapping[str, FinishReason]] = {
@@ -92,6 +93,7 @@ class OpenAIChatCodec(Codec):
         self._path = path
         self._native = native
         self.budgets = variant.budgets
+        self._strict = StrictForms(variant.strict)
         self._wire_names = {**RENAMED, "max_tokens": variant.limit_field, "seed": variant.seed_field}
         self.settings = tuple(
             name for name in ("max_tokens", *RENAMED, "parallel_tool_calls", "thinking") if name not in variant.lacks
@@ -115,7 +117,7 @@ class OpenAIChatCodec(Codec):
             **({"stream_options": {"include_usage": True}} if variant.counts else {}),
             **renamed(settings, self._wire_names),
         }
-        if tools := [*map(_function, request.tools), *provider_tools(settings)]:
+        if tools := [*map(self._function, request.tools), *provider_tools(settings)]:
             body["tools"] = tools
         if request.tools:
             body |= renamed(settings, {"parallel_tool_calls": "parallel_tool_calls"})  # refused beside no tools
@@ -125,17 +127,25 @@ class OpenAIChatCodec(Codec):
         if (thinking := settings.get("thinking")) is not None:
             body |= variant.thinking(self._model, thinking)
         if form is not None:
-            body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": form}}
+            body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", **form}}
         return Encoded(path=self._path, body=body | extra_body(settings), headers=extra_headers(settings))
 
     def _form(self, request: ModelRequest) -> tuple[JSONObject | None, Sequence[JSONObject]]:
-        """Return the schema of the answer for the field of the format, and the messages that ask for it in words."""
+        """Return the fields of the answer's form, and the messages that ask for it in words."""
         schema, way = request.output_schema if self._native else None, self._dialect.form
         if schema is None:
             return None, ()
         asks_natively = way == "native" or (way == "without_tools" and not request.tools)
         form = object_schema(schema) if asks_natively else None
-        return form, ({"role": "system", "content": words(schema)},) if form is None else ()
+        if form is None:
+            return None, ({"role": "system", "content": words(schema)},)
+        strict = self._strict.of(schema)
+        return {"schema": form} if strict is None else {"schema": strict, "strict": True}, ()
+
+    def _function(self, tool: ToolInfo) -> JSONObject:
+        strict = self._strict.of(tool.schema)
+        form = {"parameters": tool.schema} if strict is None else {"parameters": strict, "strict": True}
+        return {"type": "function", "function": {"name": tool.name, "description": tool.description, **form}}
 
     @override
     def decoder(self) -> Decoder:
@@ -149,11 +159,6 @@ class OpenAIChatCodec(Codec):
             return Reported(status=status, message=error)
         fields = mapping(error)
         return from_object(status, fields, (fields.get("code"), fields.get("type")))
-
-
-def _function(tool: ToolInfo) -> JSONObject:
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.schema}
-    return {"type": "function", "function": function}
 
 
 def _file(file_id: str) -> JSONObject:

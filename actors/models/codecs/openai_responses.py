@@ -37,6 +37,7 @@ from .port import (
 )
 from .schemas import object_schema, words
 from .settings import extra_body, extra_headers, provider_files, provider_tools, renamed
+from .strict_schemas import StrictForms
 from .thinking import Thinking, openai_thinking
 
 RENAMED: Final = {
@@ -59,14 +60,18 @@ class OpenAIResponsesCodec(Codec):
         model: the provider's name of the model.
         provider: names the service.
         native: ask for an answer's form by `text.format`.
+        strict: send schemas in the strict form of OpenAI where they have one.
     """
 
     settings = (*RENAMED, "parallel_tool_calls", "thinking")
 
-    def __init__(self, model: str, *, provider: str = "openai-responses", native: bool = True) -> None:
+    def __init__(
+        self, model: str, *, provider: str = "openai-responses", native: bool = True, strict: bool = True
+    ) -> None:
         self._model = model
         self.provider = provider
         self._native = native
+        self._strict = StrictForms("limits" if strict else "never")
 
     @override
     def auth(self, key: str) -> Mapping[str, str]:
@@ -92,7 +97,7 @@ class OpenAIResponsesCodec(Codec):
             body["instructions"] = system
         if not self._model.startswith(WITHOUT_REASONING):
             body["include"] = ["reasoning.encrypted_content"]
-        if tools := [*map(_function, request.tools), *provider_tools(settings)]:
+        if tools := [*map(self._function, request.tools), *provider_tools(settings)]:
             body["tools"] = tools
         if request.tools:
             body |= renamed(settings, {"parallel_tool_calls": "parallel_tool_calls"})
@@ -100,9 +105,21 @@ class OpenAIResponsesCodec(Codec):
                 body["tool_choice"] = choice if choice in ("required", "none") else {"type": "function", "name": choice}
         if (thinking := settings.get("thinking")) is not None:
             body |= _reasoning(self._model, thinking)
-        if form is not None:
-            body["text"] = {"format": {"type": "json_schema", "name": "answer", "schema": form, "strict": False}}
+        if schema is not None and form is not None:
+            strict = self._strict.of(schema)
+            shape = {"schema": form, "strict": False} if strict is None else {"schema": strict, "strict": True}
+            body["text"] = {"format": {"type": "json_schema", "name": "answer", **shape}}
         return Encoded(path="/responses", body=body | extra_body(settings), headers=extra_headers(settings))
+
+    def _function(self, tool: ToolInfo) -> JSONObject:
+        strict = self._strict.of(tool.schema)
+        return {
+            "type": "function",
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool.schema if strict is None else strict,
+            "strict": strict is not None,
+        }
 
     @override
     def decoder(self) -> Decoder:
@@ -124,16 +141,6 @@ def _reasoning(model: str, thinking: Thinking) -> dict[str, JSONValue]:
     if effort is None:
         return {}
     return {"reasoning": {"effort": effort, **({"summary": "auto"} if effort != "none" else {})}}
-
-
-def _function(tool: ToolInfo) -> JSONObject:
-    return {
-        "type": "function",
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": tool.schema,
-        "strict": False,
-    }
 
 
 def _file(file_id: str) -> JSONObject:

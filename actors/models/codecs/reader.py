@@ -18,6 +18,7 @@ from ...abc import CallDelta, ModelDelta, ReasoningDelta, TextDelta
 from ...contract.messages import ModelResponse, Usage
 from ...contract.plain import JSONValue
 from ...errors import ModelError
+from ...json_text import values_of
 from .faults import provider_error
 from .masking import KeyMask, StreamMask
 from .port import Codec, Decoder, StreamError
@@ -124,7 +125,7 @@ class StreamReader:
         if event.data == DONE:
             self._decoder.finished = self._decoder.complete
             return
-        values = _values(event.data)
+        values = values_of(event.data)
         if values > EVENT_VALUES:
             raise self._broken(f"an event of the stream has {values:,} values, at most {EVENT_VALUES:,}")
         data = _json(event.data)
@@ -171,11 +172,6 @@ class StreamReader:
             refusal=None if answer.refusal is None else mask.text(answer.refusal),
             items=tuple(mask.value(item) for item in answer.items),
         )
-
-
-def _values(data: bytes) -> int:
-    """Return at least the number of the JSON values in a text, less one."""
-    return data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
 def _json(data: bytes) -> JSONValue:

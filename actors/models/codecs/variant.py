@@ -9,6 +9,7 @@ import attrs
 
 from ...contract.plain import JSONValue
 from .history import IdForm, usual_id
+from .strict_schemas import Strictness
 from .thinking import Thinking, openai_thinking, plain_thinking
 
 Ask = Callable[[str, Thinking], dict[str, JSONValue]]
@@ -28,7 +29,7 @@ class ChatVariant:
         counts: ask for the counts of tokens by `stream_options`; False where they come anyway and the field is refused.
         form: how the form of an answer is asked for: by `response_format`, by that field if no tools are offered, or
             in words.
-        strict: send schemas in the strict form of OpenAI, where they have one.
+        strict: send schemas in the strict form of OpenAI where they have one: never, if they have no limits, or always.
         keeps_reasoning: reasoning goes back with the history, under the name under which it came.
         call_id: writes the ids of calls.
         key_header: The header for the key; "" sends it as a Bearer token.
@@ -42,14 +43,14 @@ class ChatVariant:
     budgets: bool = False
     counts: bool = True
     form: Literal["native", "without_tools", "words"] = "native"
-    strict: bool = False
+    strict: Strictness = "never"
     keeps_reasoning: bool = True
     call_id: IdForm = usual_id
     key_header: str = ""
     lacks: tuple[str, ...] = ("cache_key", "cache_retention")
 
 
-OPENAI: Final = ChatVariant(limit_field="max_completion_tokens", thinking=openai_thinking, strict=True, lacks=())
+OPENAI: Final = ChatVariant(limit_field="max_completion_tokens", thinking=openai_thinking, strict="limits", lacks=())
 """OpenAI's own service."""
 COMPATIBLE: Final = ChatVariant()
 """Any other server."""

@@ -631,7 +631,7 @@ def test_the_list_finds_runs_by_their_state_and_the_keyboard_goes_through_it(con
     page.keyboard.press("ArrowDown")
     page.keyboard.press("k")
     page.keyboard.press("Enter")
-    console.until("location.hash.endsWith(document.activeElement.dataset.run)")
+    console.until("location.hash.startsWith(`#run=${document.activeElement.dataset.run}&show=waiting`)")
     console.stage("needs_approval")
 
 

@@ -133,11 +133,21 @@ async def test_one_run_without_a_runtime_of_ones_own() -> None:
     assert outcome.output == "Hello."
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [(aio.Runtime, gr.Runtime), (aio.Run, gr.Run)])
+INNER = {
+    gr.Runtime: {"store", "clock", "commands"},
+    gr.Run: set[str](),
+    gr.RunReader: {"crashed", "degraded", "check_open", "redactor", "on_rename", "threads", "follow", "statistics"}
+    | {"closed", "outage", "missing_requirement", "on_change"},
+}
+"""What functions that the thread runs use, by `inner`: parts of the runtime, and methods without await."""
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [(aio.Runtime, gr.Runtime), (aio.Run, gr.Run), (aio.RunReader, gr.RunReader)]
+)
 def test_every_method_of_the_facade_is_there_with_the_same_parameters(ours: type, theirs: type) -> None:
-    """But for those of parts that are used in the thread: `inner` has them."""
     names = {name for name in dir(theirs) if not name.startswith("_")}
-    assert names - set(dir(ours)) == ({"store", "clock", "commands"} if theirs is gr.Runtime else set())
+    assert names - set(dir(ours)) == INNER[theirs]
     for name in names & set(dir(ours)):
         mine, other = inspect.getattr_static(ours, name), inspect.getattr_static(theirs, name)
         if inspect.isfunction(other) and name != "decide":

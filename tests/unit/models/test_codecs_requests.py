@@ -19,10 +19,13 @@ from greenroom.actors.models.codecs.masking import KeyMask
 from greenroom.actors.models.codecs.openai_chat import OpenAIChatCodec
 from greenroom.actors.models.codecs.openai_responses import OpenAIResponsesCodec
 from greenroom.actors.models.codecs.reader import StreamReader
+from greenroom.actors.models.codecs.variant import COMPATIBLE
 from greenroom.actors.testing.wire_formats import FORMATS, SIGNATURE, Answer
 from greenroom.testing import call, think
 
-ADD = gr.ToolInfo(name="add", description="Add.", schema={"type": "object", "properties": {"a": {"type": "integer"}}})
+NUMBER = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+STRICT = {**NUMBER, "additionalProperties": False}
+ADD = gr.ToolInfo(name="add", description="Add.", schema=NUMBER)
 OBJECT = {"$ref": "#/$defs/Order", "$defs": {"Order": {"type": "object", "properties": {"n": {"type": "integer"}}}}}
 LIST = {"type": "array", "items": {"type": "integer"}}
 
@@ -72,7 +75,12 @@ def test_openai_chat_takes_the_thread_as_it_is():
         ],
         "stream": True,
         "stream_options": {"include_usage": True},
-        "tools": [{"type": "function", "function": {"name": "add", "description": "Add.", "parameters": ADD.schema}}],
+        "tools": [
+            {
+                "type": "function",
+                "function": {"name": "add", "description": "Add.", "parameters": STRICT, "strict": True},
+            }
+        ],
     }
 
 
@@ -168,10 +176,14 @@ def test_the_request_is_not_changed_by_its_encoding(name):
 
 def test_openai_chat_asks_for_an_object_natively_and_for_other_forms_in_words():
     form = body(output_schema=OBJECT)["response_format"]
+    properties = {"n": {"type": ["integer", "null"]}}
+    order = {"type": "object", "properties": properties, "required": ["n"], "additionalProperties": False}
     assert form == {
         "type": "json_schema",
-        "json_schema": {"name": "answer", "schema": {**OBJECT["$defs"]["Order"], "$defs": OBJECT["$defs"]}},
+        "json_schema": {"name": "answer", "schema": {**order, "$defs": {"Order": order}}, "strict": True},
     }
+    loose = OpenAIChatCodec("small", variant=COMPATIBLE).encode(request(output_schema=OBJECT)).body["response_format"]
+    assert loose["json_schema"] == {"name": "answer", "schema": {**OBJECT["$defs"]["Order"], "$defs": OBJECT["$defs"]}}
     sent = body(output_schema=LIST)
     assert "response_format" not in sent
     assert sent["messages"][0]["role"] == "system"
@@ -310,9 +322,7 @@ def test_openai_responses_has_calls_and_results_as_items_of_their_own():
         "stream": True,
         "store": False,
         "include": ["reasoning.encrypted_content"],
-        "tools": [
-            {"type": "function", "name": "add", "description": "Add.", "parameters": ADD.schema, "strict": False}
-        ],
+        "tools": [{"type": "function", "name": "add", "description": "Add.", "parameters": STRICT, "strict": True}],
     }
     assert "include" not in OpenAIResponsesCodec("gpt-4.1").encode(request()).body
 

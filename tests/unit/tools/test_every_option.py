@@ -47,6 +47,7 @@ OTHER_VALUES: dict[str, dict[str, Any]] = {
     "output_guardrails": {"output_guardrails": [judge_output]},
     "is_enabled": {"is_enabled": False},
     "prepare": {"prepare": prepare},
+    "loop": {"loop": "asyncio"},
 }
 """Option -> a value that is not the default. A new option gets its line here, and so its test of the digest."""
 NEEDED = {"on_conflict": {"replay": "safe"}}

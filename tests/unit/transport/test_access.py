@@ -28,7 +28,6 @@ BOB = Principal(name="bob", token="b" * 16, scopes={"follow"})
         ({"name": "  "}, "give a name"),
         ({"name": None}, "give a name"),
         ({"token": "short"}, "the token of 'ann' is too short"),
-        ({"token": ""}, "too short"),
         ({"token": None}, "too short"),
         ({"scopes": "decide"}, "scopes='decide': give a set, such as {'decide'}"),
         ({"scopes": {"follow", "root"}}, "scope 'root' is not known; use some of follow, decide, start, admin"),
@@ -82,6 +81,8 @@ def test_a_token_finds_its_principal_and_nothing_else_finds_anybody():
     for token in ("", "a" * 15, "a" * 17, "A" * 16, " " + ANN.token, "\ud800", "x" * 100_000):
         assert ring.find(token) is None
     assert TokenTable([]).find("") is None
+    with pytest.raises(UsageError, match="the principal 'ann' has no token"):
+        TokenTable([Principal(name="ann")])
 
 
 @pytest.mark.parametrize("header", ["Bearer {}", "bearer {}", "BEARER  {} "])

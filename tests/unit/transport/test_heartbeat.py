@@ -4,6 +4,7 @@ import itertools
 import json
 from contextlib import asynccontextmanager
 
+import h11
 import pytest
 import trio
 import trio_websocket
@@ -15,11 +16,13 @@ import greenroom as gr
 from greenroom.transport.gateway.access import OriginPolicy, Principal, TokenTable
 from greenroom.transport.gateway.gateway import Gateway
 from greenroom.transport.gateway.http_connection import TrioMessages
+from greenroom.transport.gateway.request_head import read_head
 from greenroom.transport.gateway.shared_stream import SharedStream
 from greenroom.transport.gateway.ws_connection import WebSocketConnection
 from greenroom.transport.protocol.codes import PATH, SUBPROTOCOL
 from greenroom.transport.protocol.limits import Limits
 
+HEAD = read_head(h11.Request(method="GET", target=PATH, headers=[("host", "x")]))
 ANN = Principal(name="ann", token="a" * 16)
 WATCHDOG = 45.0
 """Seconds without a frame after which a page gives up, says docs/gateway.md."""
@@ -82,7 +85,7 @@ async def connected(slow=0.0, limits=None):
             routes=(),
         )
         stream = SharedStream(ours, b"", stall_seconds=limits.stall_seconds)
-        conversation = WebSocketConnection(gateway, stream, ANN)
+        conversation = WebSocketConnection(gateway, stream, HEAD, ANN)
         peer, over = Peer(theirs, slow), trio.Event()
 
         async def converse():

@@ -7,7 +7,14 @@ from tests.unit.transport.wire_reader import WireReader
 
 from greenroom.transport import Limits
 from greenroom.transport.protocol import codes, down
-from greenroom.transport.protocol.codes import SUBPROTOCOL, CloseCode, Refused
+from greenroom.transport.protocol.codes import (
+    FORBIDDEN,
+    OVERLOADED,
+    SUBPROTOCOL,
+    UNAUTHENTICATED,
+    CloseCode,
+    Refused,
+)
 from greenroom.transport.protocol.framing import text_frame
 from greenroom.transport.protocol.ws_actions import (
     Authenticate,
@@ -129,12 +136,13 @@ def test_a_connection_that_asks_for_another_protocol_is_closed():
     assert last_words(session)[-1] == 4406
 
 
-@pytest.mark.parametrize(("crowded", "code"), [(None, 4401), ("ann", 1013)])
-def test_who_is_rejected_is_shown_why(crowded, code):
+@pytest.mark.parametrize("code", [UNAUTHENTICATED, FORBIDDEN, OVERLOADED])
+def test_a_rejected_client_is_told_the_reason(code):
     session = begun()
     session.received(said("hello", token="t"), 0.0)
-    assert session.rejected(crowded) == (Close(),)
-    assert last_words(session)[-1] == code
+    assert session.rejected(code, "the token is unknown") == (Close(),)
+    bye, close = last_words(session)
+    assert (bye["code"], bye["reason"], close) == (code.code, "the token is unknown", code.code)
 
 
 def test_only_a_session_that_waits_for_hello_runs_out_of_time():

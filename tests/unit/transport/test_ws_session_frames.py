@@ -12,7 +12,7 @@ from greenroom.actors.contract.casing import camel
 from greenroom.transport import Limits
 from greenroom.transport.gateway.access import TokenTable
 from greenroom.transport.protocol import ws_actions as act
-from greenroom.transport.protocol.codes import SUBPROTOCOL, Refused
+from greenroom.transport.protocol.codes import SUBPROTOCOL, UNAUTHENTICATED, Refused
 from greenroom.transport.protocol.up import UP
 from greenroom.transport.protocol.ws_session import Identity, ServerInfo, SessionPhase, WebSocketSession
 
@@ -95,7 +95,7 @@ def test_any_first_frame_is_a_hello_or_the_end(value):
     if isinstance(action, act.Authenticate):
         assert value["type"] == "hello"
         assert TokenTable([]).find(action.token) is None, "any text can be looked up"
-        action = made.rejected()[0]
+        action = made.rejected(UNAUTHENTICATED, "the token is unknown")[0]
     assert action == act.Close()
     assert [type(one) for one in WireReader().read(made.last_words())] == [dict, int]
 

@@ -25,7 +25,7 @@ from tests.unit.transport.wire_reader import WireReader
 from greenroom.transport import Limits
 from greenroom.transport.protocol import codes, down
 from greenroom.transport.protocol import ws_actions as act
-from greenroom.transport.protocol.codes import SUBPROTOCOL, Refused
+from greenroom.transport.protocol.codes import OVERLOADED, SUBPROTOCOL, UNAUTHENTICATED, Refused
 from greenroom.transport.protocol.framing import text_frame, text_frames
 from greenroom.transport.protocol.ws_output import ANSWER_BYTES, MOST_ANSWERS, SessionError, SessionOutput
 from greenroom.transport.protocol.ws_session import Identity, ServerInfo, SessionPhase, WebSocketSession
@@ -228,8 +228,8 @@ class Lives(RuleBasedStateMachine):
         (action,), self.asked = self.asked, ()
         session = self.session
         if isinstance(action, act.Authenticate):
-            crowded = "ann" if how == "store" else None
-            self.reader(session.welcomed(ANN) if how == "well" else session.rejected(crowded))
+            code = OVERLOADED if how == "store" else UNAUTHENTICATED
+            self.reader(session.welcomed(ANN) if how == "well" else session.rejected(code, "who is it"))
         elif how == "refused":
             self.reader(session.refused(Refused("busy", "m" * size * 10_000)))
         elif how == "store" and not isinstance(action, act.OpenWatch):

@@ -11,6 +11,7 @@ import msgspec
 from greenroom.actors.backends import a2a_codec as codec
 from greenroom.actors.backends.a2a_codec import A2AFault, Operation
 from greenroom.actors.backends.a2a_values import A2AInvalid, written
+from greenroom.actors.json_text import JSONTextError, read_json
 
 from ...gateway.http import EVENT_STREAM, Request, Response, Route, Streamed
 from ...protocol.codes import Refused
@@ -58,9 +59,9 @@ async def a2a_rpc(gateway: Gateway, request: Request) -> Response | Streamed:
     request_id, body = None, None
     try:
         try:
-            body = msgspec.json.decode(request.body)
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise A2AFault(codec.PARSE_ERROR, f"the body is not JSON: {error}") from error
+            body = read_json(request.body)
+        except JSONTextError as error:
+            raise A2AFault(codec.PARSE_ERROR, f"the body {error}") from error
         request_id = codec.rpc_id(body)
         asked = codec.rpc_call(body)
         call = A2ACall(

@@ -20,6 +20,7 @@ import attrs
 import msgspec
 
 from greenroom.actors.contract.plain import JSONObject
+from greenroom.actors.json_text import JSONTextError, read_json
 
 MODERN: Final = "2026-07-28"
 HANDSHAKE: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
@@ -111,9 +112,9 @@ def read_message(body: bytes) -> McpMessage:
         McpFault: The body is not one JSON-RPC message.
     """
     try:
-        data = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise McpFault(INVALID_JSON, f"the body is not JSON: {error}", status=400) from error
+        data = read_json(body)
+    except JSONTextError as error:
+        raise McpFault(INVALID_JSON, f"the body {error}", status=400) from error
     if isinstance(data, list):
         raise McpFault(INVALID_REQUEST, "the body is a batch; send each message in a POST of its own", status=400)
     if not isinstance(data, dict) or data.get("jsonrpc") != "2.0":
