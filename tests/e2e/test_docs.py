@@ -34,6 +34,7 @@ RUN = (
     "docs/state.md",
     "docs/tasks.md",
     "docs/attachments.md",
+    "docs/threads.md",
     "docs/child-runs.md",
     "docs/tools.md",
     "docs/toolsets.md",

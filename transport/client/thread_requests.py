@@ -10,7 +10,7 @@ import attrs
 import msgspec
 
 from greenroom.actors.contract.plain import JSONObject
-from greenroom.actors.contract.thread_messages import PartFacts, ThreadMessages
+from greenroom.actors.contract.threads.messages import PartFacts, ThreadMessages
 from greenroom.actors.errors import UsageError
 
 from ..protocol.lines import ThreadLine
@@ -35,10 +35,7 @@ class ListedThreads:
 class ThreadRequests(abc.ABC):
     """The methods of a client that read threads."""
 
-    @property
-    @abc.abstractmethod
-    def _address(self) -> Endpoint:
-        """The gateway."""
+    _address: Endpoint
 
     @abc.abstractmethod
     async def _get(

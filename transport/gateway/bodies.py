@@ -18,7 +18,7 @@ from greenroom.actors.contract.lifecycle import RunStatus, Stage
 from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.contract.tasks import TaskStatus
-from greenroom.actors.contract.thread_messages import ThreadMessages
+from greenroom.actors.contract.threads.messages import ThreadMessages
 from greenroom.actors.contract.waiting_for import WaitKind
 from greenroom.actors.evidence.account import RunEvidence
 from greenroom.actors.permission.remembered import RememberAs, RememberScope

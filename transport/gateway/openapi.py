@@ -32,6 +32,7 @@ PARAMS: Final[Mapping[str, Schema]] = {
     "thread": {"type": "string", "description": "A thread's id; a slash in it is written %2F."},
     "position": {"type": "integer", "minimum": 1, "description": "A message's position in its thread."},
     "place": {"type": "integer", "minimum": 0, "description": "The place of an image or a file in its message."},
+    "sha256": {"type": "string", "description": "The digest of an image or a file, as events have it."},
     "artifact": {"type": "string", "description": "An artifact's id, as in the event that tells of it."},
 }
 """Schemas of the parameters in routes' templates."""

@@ -18,12 +18,31 @@ from greenroom.actors.contract.json_schema.faults import schema_fault
 from greenroom.actors.contract.user_types.choice import chosen_reader
 from greenroom.actors.contract.user_types.constraints import without_note
 from greenroom.actors.errors import StateError, ToolDefinitionError, ToolError
+from greenroom.actors.models.codecs.strict_schemas import strict_schema
 from greenroom.actors.services.sanitize import suspend_of
 from greenroom.actors.state.keys import StateKey, commutative
 from greenroom.actors.tools import Tool, tool
 from greenroom.actors.tools.arguments import ArgumentsError
 
-from ...support.user_types import UNSET, USER_TYPES, Item, Limited, Named, Pair, Point, UserType
+from ...support.user_types import (
+    UNSET,
+    USER_TYPES,
+    Aliased,
+    Bike,
+    Box,
+    Car,
+    Checked,
+    Computed,
+    Item,
+    Limited,
+    Moments,
+    Named,
+    Node,
+    Order,
+    Pair,
+    Point,
+    UserType,
+)
 
 every_type = pytest.mark.parametrize("case", USER_TYPES, ids=str)
 
@@ -280,3 +299,19 @@ def test_a_class_that_names_itself_describes_arguments():
     jsonschema.Draft202012Validator.check_schema(ask.schema)
     assert schema_fault(ask.schema, {"following": {"following": None}}) is None
     assert isinstance(ask.convert({"following": {}})["input"], Ring)
+
+
+STRICT = (Item, Order, Aliased, Node, Box[Item], Car | Bike, Checked, Moments, Limited, Computed)
+
+
+@pytest.mark.parametrize("kind", STRICT, ids=str)
+def test_the_schemas_of_pydantic_have_the_strict_form_of_openai(kind: Any):
+    (case,) = (case for case in USER_TYPES if case.kind == kind)
+    use = parameter(case)
+    form = strict_schema(use.schema, limits=True)
+    assert form is not None
+    jsonschema.Draft202012Validator.check_schema(form)
+    assert schema_fault(form, {"value": case.stored}) is None
+    assert same(use.convert({"value": case.stored})["value"], case.value)
+    use_default = {"value": {**case.data, "qty": None}} if kind is Item else {"value": case.data}
+    assert use.check(use_default) is None  # null stands for a default
