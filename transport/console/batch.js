@@ -8,7 +8,7 @@ import { oneLine } from "./format.js";
 import { freshId } from "./link.js";
 import { subjectOf, ticketWarnings } from "./ticket.js";
 
-const PIECE = 12; // actions that are drawn in one go, so that the page stays quick
+const PIECE = 6; // actions that are drawn in one go, so that the page stays quick
 const TOGETHER = 4; // decisions that are on their way at the same time
 const SHARE = 0.6; // of the messages that the gateway takes from this connection
 

@@ -407,10 +407,13 @@ export class Inbox {
 
   /** Open the next question. */
   #leave() {
-    const inCard = this.detail.element.contains(document.activeElement);
+    const over = this.detail.over && this.detail.element.contains(document.activeElement);
     this.rows.choose(this.rows.next(this.rows.current));
     this.#draw();
-    if (!this.rows.current || !inCard || !this.detail.focus()) this.rows.focus();
+    if (!over || !this.detail.focus()) {
+      this.detail.close();
+      this.rows.focus();
+    }
   }
 
   // --- --- the keyboard ----------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.judge]
 
 NOW = datetime.now(UTC)
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+Consoles = Callable[..., Console]
 BIG_NUMBER = 12_345_678_901_234_567_890
 
 
@@ -158,8 +159,8 @@ def ends(server: Server, run: str) -> list[dict[str, Any]]:
 # --- before a real gateway -------------------------------------------------------------------------------------------
 
 
-def test_questions_of_all_runs_are_answered_one_after_the_other_with_two_keys_each(console: Console, mortal: Server):
-    console.server = mortal
+def test_questions_of_all_runs_are_answered_one_after_the_other_with_two_keys_each(consoles: Consoles, mortal: Server):
+    console = consoles(mortal, outages=True)
     runs = [asking(mortal, "support", f"Pay order {n} back") for n in range(3)]
     page = console.page
     page.goto(f"{mortal.url}/#inbox&token={TOKEN}")
@@ -176,6 +177,8 @@ def test_questions_of_all_runs_are_answered_one_after_the_other_with_two_keys_ea
     keys(console, "Enter")
     expect(page.locator(".ask-row").nth(1)).to_contain_text("Denied", use_inner_text=True)
     expect(page.locator(".inbox-detail")).to_contain_text("Pay order 2 back", use_inner_text=True)
+    expect(page.get_by_role("listbox")).to_be_focused()
+    expect(page.locator(".ask-row").nth(1)).to_contain_text("order: 7", use_inner_text=True)  # what was denied
     page.get_by_role("button", name="Approve with a reason…").click()
     page.locator(".card-extra input").fill("seen the photos")
     page.locator(".card-buttons .primary").click()
@@ -187,8 +190,8 @@ def test_questions_of_all_runs_are_answered_one_after_the_other_with_two_keys_ea
     assert [one.get("reason") for one in answers] == [None, "too expensive", "seen the photos"]
 
 
-def test_several_are_answered_together_after_a_look_at_each(console: Console, mortal: Server):
-    console.server = mortal
+def test_several_are_answered_together_after_a_look_at_each(consoles: Consoles, mortal: Server):
+    console = consoles(mortal, outages=True)
     hidden = asking(mortal, "hostile")
     runs = [asking(mortal, "support") for _ in range(2)]
     page = console.page
@@ -397,7 +400,7 @@ def test_a_notification_comes_only_to_those_who_asked_for_it(console: Console):
 
 
 @pytest.mark.parametrize(("theme", "locale"), [("light", "en-US"), ("dark", "zh-CN")])
-def test_axe_finds_nothing_wrong_and_a_phone_has_room(consoles: Callable[..., Console], theme: str, locale: str):
+def test_axe_finds_nothing_wrong_and_a_phone_has_room(consoles: Consoles, theme: str, locale: str):
     axe = Axe(need_axe())
     for shape in ({}, PHONE):
         console = consoles(color_scheme=theme, locale=locale, **shape)
