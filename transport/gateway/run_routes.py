@@ -19,11 +19,11 @@ from greenroom.actors.contract.run_lists import LISTED_OUTCOMES
 from ..protocol import up
 from ..protocol.codes import Refused
 from ..protocol.up import MAX_ID
-from . import metrics
 from .api import plain_view
 from .gateway import Gateway
 from .http import EVENT_STREAM, Request, Response, Route, Streamed, json_response
 from .listing import visible_counts
+from .metrics.metrics import CONTENT_TYPE
 
 RUNS_PAGE: Final = 50
 EVENTS_PAGE: Final = 500
@@ -59,7 +59,7 @@ async def readyz(gateway: Gateway, _: Request) -> Response:
 
 async def measured(gateway: Gateway, _: Request) -> Response:
     """Serve the metrics for Prometheus."""
-    return Response(body=await gateway.scrapes.text(), content_type=metrics.CONTENT_TYPE)
+    return Response(body=await gateway.scrapes.text(), content_type=CONTENT_TYPE)
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------

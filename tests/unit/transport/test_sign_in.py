@@ -9,7 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from greenroom.actors.errors import UsageError
 from greenroom.transport import Principal, SignIn, SignInRefusal, SignInRequest
-from greenroom.transport.gateway.sign_in import MOST_READ, SignInFailure
+from greenroom.transport.gateway.sign_ins.sign_in import MOST_READ, SignInFailure
 
 ANN = Principal(name="ann", scopes={"follow"})
 

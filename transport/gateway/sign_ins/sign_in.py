@@ -28,8 +28,8 @@ from greenroom.actors.errors import UsageError
 from greenroom.actors.user_code.calls import Late, call_user
 from greenroom.supervision import Raised, Returned
 
-from .access import Principal, bearer_token
-from .request_head import Head
+from ..access import Principal, bearer_token
+from ..request_head import Head
 
 REFUSED_SECONDS: Final = 5.0
 """Seconds at most for which a refusal is remembered: a new person gets in soon."""
