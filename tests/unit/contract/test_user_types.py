@@ -197,6 +197,13 @@ def test_defaults_and_descriptions_are_in_the_schema():
     assert use.convert({}) == {}
 
 
+def test_a_default_in_the_annotation_is_refused():
+    async def use(count: Annotated[int, pydantic.Field(default=3)]) -> None: ...
+
+    with pytest.raises(ToolDefinitionError, match=r"is not that of the parameter; write it in the signature, `count: "):
+        tool(use)
+
+
 def test_two_classes_of_one_name_are_refused():
     class Outer(pydantic.BaseModel):
         class Pair(pydantic.BaseModel):
