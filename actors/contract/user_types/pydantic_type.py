@@ -35,6 +35,7 @@ MOST_FAULTS: Final = 5
 """Faults of one value that a model reads together: with one fault at a time it would need as many answers."""
 MOST_ITEMS: Final = 100_000
 """Items of one value in all of its containers: more would stop the event loop for about half a second."""
+_DECIMAL: Final = r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$"
 _MARKS: Final = (b",", b"[", b"{")
 """Together they are as many as the items, or more, for texts have some, too; they are counted in no time."""
 _MOST_DETAILS: Final = 5_000
@@ -52,10 +53,11 @@ class _Schemas(GenerateJsonSchema):
 
     @override
     def decimal_schema(self, schema: DecimalSchema) -> JsonSchemaValue:
-        """Leave out the pattern of a text: some releases look ahead there, which services and judges refuse."""
+        """Say which texts are numbers: some releases do not, others look ahead, which services and judges refuse."""
         form = super().decimal_schema(schema)
         for choice in form.get("anyOf", ()):
-            choice.pop("pattern", None)
+            if choice.get("type") == "string":
+                choice["pattern"] = _DECIMAL
         return form
 
     @override
