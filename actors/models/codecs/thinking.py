@@ -90,13 +90,13 @@ def anthropic_thinking(
     if not thinking:
         return {"thinking": {"type": "disabled"}}, {}
     if not anthropic_takes_budget(model):
-        adaptive: dict[str, JSONValue] = {"type": "adaptive", "display": "summarized"}
-        return {"thinking": adaptive}, {"effort": thinking} if isinstance(thinking, str) else {}
+        config: dict[str, JSONValue] = {"type": "adaptive", "display": "summarized"}
+        return {"thinking": config}, {"effort": thinking} if isinstance(thinking, str) else {}
     word = thinking if isinstance(thinking, str) else "medium"
     budget = BUDGETS.get(word, LARGEST) if isinstance(thinking, bool | str) else max(SMALLEST, thinking)
     limit = most or default + budget
-    enabled: dict[str, JSONValue] = {"type": "enabled", "budget_tokens": min(budget, limit - 1)}
-    return {"max_tokens": limit, "thinking": enabled}, {}
+    config = {"type": "enabled", "budget_tokens": min(budget, limit - 1)}
+    return {"max_tokens": limit, "thinking": config}, {}
 
 
 def gemini_takes_budget(model: str) -> bool:
@@ -106,14 +106,14 @@ def gemini_takes_budget(model: str) -> bool:
 
 def gemini_thinking(model: str, thinking: Thinking) -> dict[str, JSONValue]:
     """Return the thinkingConfig of a model."""
-    budgeted = gemini_takes_budget(model)
+    takes_budget = gemini_takes_budget(model)
     if thinking is False:
-        if budgeted:
+        if takes_budget:
             return {"thinkingBudget": GEMINI_PRO_LEAST if "pro" in model else 0}
         return {"thinkingLevel": "minimal" if "flash" in model else "low"}
     if thinking is True:
         return {"includeThoughts": True}
-    if not budgeted:
+    if not takes_budget:
         return {"includeThoughts": True, "thinkingLevel": thinking}
     tokens = GEMINI_BUDGETS.get(thinking, GEMINI_BUDGETS["high"]) if isinstance(thinking, str) else thinking
     return {"includeThoughts": True, "thinkingBudget": tokens}
