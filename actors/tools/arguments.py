@@ -72,10 +72,10 @@ class Arguments:
         try:
             return self._keywords(arguments)
         except ArgumentsError:
-            fitting = without_nulls(self.schema, arguments)
-            if fitting is arguments:
+            rest = without_nulls(self.schema, arguments)
+            if rest is arguments:
                 raise
-        return self._keywords(fitting)
+        return self._keywords(rest)
 
     def _keywords(self, arguments: JSONObject) -> dict[str, JSONValue]:
         result = capture(msgspec.convert, copied(arguments), self._struct)
@@ -148,10 +148,10 @@ class GivenArguments:
         """
         fault = schema_fault(self.schema, arguments)
         if fault is not None:
-            fitting = without_nulls(self.schema, arguments)
-            if fitting is arguments or schema_fault(self.schema, fitting) is not None:
+            rest = without_nulls(self.schema, arguments)
+            if rest is arguments or schema_fault(self.schema, rest) is not None:
                 raise ArgumentsError(f"Invalid arguments: {fault}.")
-            arguments = fitting
+            arguments = rest
         return dict(copied(arguments))
 
     complete = convert
