@@ -80,7 +80,7 @@ async def follow(run_id: str, request: Request, after: int = 0) -> StreamingResp
     async def stream() -> AsyncIterator[str]:
         async with request.state.runtime.follow(run_id, after=after) as events:
             async for event in events:
-                yield f"{event.sequence} {event.type}\n"
+                yield f"{event.sequence} {event.type}\n"  # noqa: ASYNC119 - Starlette cancels the task of a stream
 
     return StreamingResponse(stream(), media_type="text/plain")
 
