@@ -420,17 +420,6 @@ class Client(ThreadRequests):
         run_id = checked(run_id, "run_id")
         return http_requests.view_of(self._link.address, await self._get(http_requests.run_path(run_id), run_id=run_id))
 
-    async def artifact(self, run_id: str, artifact_id: str) -> bytes:
-        """Return the bytes of an artifact of a run, over HTTP.
-
-        Raises:
-            UnknownArtifact: The run has no such artifact, or the gateway's store has no bytes of it.
-            UnknownRun, NotAllowed, NotReachable, ConnectError: See `view`.
-        """
-        run_id, artifact_id = checked(run_id, "run_id"), checked(artifact_id, "artifact_id")
-        path = f"{http_requests.run_path(run_id)}/artifacts/{quote(artifact_id, safe='')}"
-        return await self._bytes(path, run_id=run_id)
-
     async def runs(self, **filters: Unpack[RunFilters]) -> ListedRuns:
         """Return a page of the runs that this principal may see, over HTTP.
 

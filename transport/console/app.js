@@ -55,6 +55,8 @@ class App {
       revive: (run) => this.api.revive(run),
       artifact: (run, artifact) => this.api.artifact(run, artifact),
       evidence: (run) => this.api.evidence(run),
+      messages: (thread, query) => this.api.messages(thread, query),
+      part: (run, file) => this.api.part(run, file),
     });
     this.runs = new Runs(
       {

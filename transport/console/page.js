@@ -7,6 +7,7 @@ import { askFork } from "./dialogs.js";
 import { announce, button, h, icon, say, sign, tell } from "./dom.js";
 import { ago, compact, moment, number, oneLine, wholeSeconds } from "./format.js";
 import { addressOf } from "./session.js";
+import { showConversation } from "./conversation.js";
 import { showEvidence } from "./evidence.js";
 import { Timeline } from "./timeline.js";
 import { knows, t } from "./words.js";
@@ -54,6 +55,7 @@ export class Page {
     this.artifacts = new ArtifactList();
     part("artifacts").append(this.artifacts.element);
     part("page").addEventListener("artifact", ({ detail }) => this.#artifact(detail));
+    part("page").addEventListener("part", ({ detail }) => detail.found(this.#parts(detail.part)));
     WIDE.addEventListener("change", () => this.#settle());
     this.#settle();
     this.#composer();
@@ -217,7 +219,11 @@ export class Page {
     values.steps(number(model.step));
     values.tokens(
       model.usage.input + model.usage.output
-        ? t("run.tokens.of", { input: compact(model.usage.input), output: compact(model.usage.output) })
+        ? t("run.tokens.of", {
+            input: compact(model.usage.input),
+            output: compact(model.usage.output),
+            cached: model.usage.cached > 0 ? compact(model.usage.cached) : "",
+          })
         : "",
     );
     values.model(model.model);
@@ -298,6 +304,7 @@ export class Page {
         line.hidden = !text;
         if ((name === "parent" || name === "forkedFrom") && text)
           value.replaceChildren(h("a", { href: addressOf(text.replace(/@\d+$/, "")) }, text)); // run@step
+        else if (name === "thread" && text) value.replaceChildren(talkButton(oneLine(text, 300), () => this.#talk()));
         else tell(value, oneLine(text, 300));
       };
     }
@@ -324,6 +331,19 @@ export class Page {
       h("span", { say: "evidence.title" }),
     );
     part("next").append(again, fork, evidence, h("p", { class: "fault", role: "alert" }));
+  }
+
+  /** Where the bytes of the shown run's images and files come from. */
+  #parts(file) {
+    const { run } = this.#entry;
+    return { load: () => this.context.part(run, file), explain: this.context.explain };
+  }
+
+  #talk() {
+    const { run, model } = this.#entry;
+    const { messages, part: bytes, explain } = this.context;
+    const load = (query) => messages(model.thread, query);
+    showConversation({ thread: model.thread, load, bytes: (file) => bytes(run, file), explain });
   }
 
   #evidence() {
@@ -403,3 +423,7 @@ export class Page {
     if (done) this.context.open(sent.run);
   }
 }
+
+/** The name of a thread, which opens its conversation. */
+const talkButton = (name, click) =>
+  button("quiet talk-open", { id: "talk", sayTitle: "talk.open", on: { click } }, icon("person"), foreign(name));

@@ -37,6 +37,10 @@ def _as_shown(text: str) -> str:
     return text
 
 
+def _folded(text: str) -> str:
+    return text.casefold()
+
+
 @attrs.frozen(kw_only=True)
 class TextSearch:
     """A search for a text in runs.
@@ -46,7 +50,7 @@ class TextSearch:
         shown: The reader's redaction.
     """
 
-    text: str = attrs.field(converter=lambda text: text.casefold())
+    text: str = attrs.field(converter=_folded)
     shown: Shown = _as_shown
 
     @classmethod
