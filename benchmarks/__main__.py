@@ -35,6 +35,7 @@ NAMES = (
     "gateway_replay",
     "gateway_http",
     "gateway_asgi",
+    "asyncio_roads",
     "gateway_peers",
     "loop_peers",
     "postgres",
