@@ -31,7 +31,7 @@ from ..protocol.limits import Limits
 from ..protocol.up import Cancel, Decide, Fork, Pause, RunCommand, Send, Start, Watch
 from . import frames, http_requests, remembered_rules
 from .arguments import checked, command_id_of, filter_fields, moment_text, optional, sent_always, sent_attachment
-from .endpoint import read_endpoint
+from .endpoint import read_target
 from .errors import refusal
 from .event_buffer import OnReset
 from .event_iterator import EventIterator
@@ -577,10 +577,7 @@ async def connect(
         connection, pending calls raise this error.
         BaseException: The block's own exception, bare.
     """
-    address = read_endpoint(url)
-    token = token if token is not None else address.token
-    if token is not None and not (token.isascii() and token.isprintable()):
-        raise UsageError("the token has characters that no token has; give what `greenroom serve` has written")
+    address, token = read_target(url, token)
     pace = pace or ConnectionTiming()
     connection = TrioConnection(address, token=token, pace=pace, context=ssl_context, on_change=on_change)
     async with open_collapsing_nursery() as nursery:

@@ -112,14 +112,15 @@ export class Api {
   }
 
   async #ask(path, method, read, patience) {
+    const token = this.token();
     let response;
     let body;
     try {
       response = await fetch(new URL(path, document.baseURI), {
         method,
-        headers: { authorization: `Bearer ${this.token() ?? ""}`, accept: "application/json" },
+        headers: { ...(token && { authorization: `Bearer ${token}` }), accept: "application/json" },
         cache: "no-store",
-        credentials: "omit",
+        credentials: token ? "omit" : "same-origin", // without a token a proxy knows the person by its cookie
         signal: AbortSignal.timeout(patience),
       });
       body = response.ok ? await read(response) : await response.json();

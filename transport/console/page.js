@@ -219,7 +219,11 @@ export class Page {
     values.steps(number(model.step));
     values.tokens(
       model.usage.input + model.usage.output
-        ? t("run.tokens.of", { input: compact(model.usage.input), output: compact(model.usage.output) })
+        ? t("run.tokens.of", {
+            input: compact(model.usage.input),
+            output: compact(model.usage.output),
+            cached: model.usage.cached > 0 ? compact(model.usage.cached) : "",
+          })
         : "",
     );
     values.model(model.model);

@@ -124,6 +124,13 @@ class QueueLine(ResponseBody, frozen=True, kw_only=True):
     later: datetime | None
 
 
+class Me(ResponseBody, frozen=True, kw_only=True):
+    """The principal of a request; null without a token."""
+
+    principal: str | None
+    scopes: tuple[str, ...]
+
+
 class QueueList(ResponseBody, frozen=True, kw_only=True):
     """The queues of the store, by name."""
 
@@ -301,6 +308,7 @@ BODIES: Final[Mapping[str, type[msgspec.Struct]]] = {
         Health,
         RunBody,
         RunEvidence,
+        Me,
         AgentList,
         QueueLine,
         QueueList,

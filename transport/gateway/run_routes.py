@@ -65,6 +65,12 @@ async def measured(gateway: Gateway, _: Request) -> Response:
 # --- runs ------------------------------------------------------------------------------------------------------------
 
 
+async def me(_: Gateway, request: Request) -> Response:
+    """Tell a client who it is; a page asks before its person has signed in, so nobody is an answer, too."""
+    who = request.principal
+    return json_response({"principal": None if who is None else who.name, "scopes": sorted(who.scopes) if who else []})
+
+
 async def agents(gateway: Gateway, _: Request) -> Response:
     """List the agents that can be started by key: those of this process, and of the others on its store."""
     here = gateway.runtime.agents
@@ -288,6 +294,10 @@ ROUTES: Final[tuple[Route[Gateway], ...]] = (
     Route(
         method="GET", template="/metrics", handler=measured, scope="admin", tag="health",
         summary="Metrics for Prometheus", responses={200: ("Prometheus text.", "text/plain")},
+    ),
+    Route(
+        method="GET", template="/v1/me", handler=me, scope="maybe", tag="health",
+        summary="Who sends the request", responses={200: ("Its principal.", "Me")},
     ),
     Route(
         method="GET", template="/v1/agents", handler=agents, scope="start",
