@@ -103,7 +103,7 @@ def test_a_large_message_keeps_what_fits_and_names_what_is_cut(name):
     assert line.text or line.calls or line.parts
 
 
-@pytest.mark.parametrize("message", [made(content=f"password={SECRET} " * 40_000), LARGE["many calls"][0]])
+@pytest.mark.parametrize("message", [made(content=f"password={SECRET} " * 10_000), LARGE["many calls"][0]])
 def test_a_large_message_is_read_in_many_steps(message):
     steps = message_steps(1, message, (Redactor(),))
-    assert sum(1 for _ in steps) >= 20
+    assert sum(1 for _ in steps) >= 6
