@@ -49,6 +49,11 @@ export class Api {
     return runs.find((row) => row.run === run) ?? null;
   }
 
+  /** Model name -> its price per million tokens: {input, output, cached, stored}. */
+  async prices() {
+    return (await this.#get("v1/prices")).prices;
+  }
+
   /** How many runs ended in each hour of the last day: `{hours, complete}`. */
   throughput() {
     return this.#get("v1/throughput");

@@ -38,8 +38,7 @@ class App {
     socket.protocol = socket.protocol.replace("http", "ws");
     this.api = new Api(getToken);
     this.link = new Link({ url: socket.href, token: getToken, listener: this });
-    const pill = { pill: part("link"), text: part("link-text"), now: part("link-now"), banner: part("banner") };
-    this.bar = new ConnectionBar(pill, () => this.link.state);
+    this.bar = new ConnectionBar(() => this.link.state);
     this.page = new Page({
       may: (scope) => this.may(scope),
       me: () => this.principal,
@@ -55,6 +54,7 @@ class App {
       revive: (run) => this.api.revive(run),
       artifact: (run, artifact) => this.api.artifact(run, artifact),
       evidence: (run) => this.api.evidence(run),
+      prices: () => this.api.prices(),
     });
     this.runs = new Runs(
       {

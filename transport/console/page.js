@@ -9,6 +9,7 @@ import { ago, compact, moment, number, oneLine, wholeSeconds } from "./format.js
 import { addressOf } from "./session.js";
 import { showEvidence } from "./evidence.js";
 import { Timeline } from "./timeline.js";
+import { Waterfall } from "./waterfall.js";
 import { knows, t } from "./words.js";
 
 const WIDE = matchMedia("(min-width: 1180px)"); // as in style.css: the decisions are then beside the timeline
@@ -51,6 +52,11 @@ export class Page {
     this.timeline.skew = () => this.skew;
     this.notice = part("notice");
     this.notice.lastElementChild.addEventListener("click", () => this.#noticed());
+    this.waterfall = new Waterfall({
+      prices: context.prices,
+      reveal: (row) => this.timeline.reveal(this.#entry.model.itemOf(row)),
+    });
+    part("waterfall").append(this.waterfall.element);
     this.artifacts = new ArtifactList();
     part("artifacts").append(this.artifacts.element);
     part("page").addEventListener("artifact", ({ detail }) => this.#artifact(detail));
@@ -106,6 +112,7 @@ export class Page {
       this.#shown = entry.model;
       this.timeline.show(entry.model);
       this.approvals.show(entry.model);
+      this.waterfall.show(entry.model);
     }
     this.#head(entry);
     if (this.#shown !== entry.model) return;
@@ -132,6 +139,7 @@ export class Page {
     }
     this.timeline.tick();
     this.approvals.tick(now);
+    this.waterfall.draw(now);
   }
 
   /** Redraw everything in another language. */
@@ -140,6 +148,7 @@ export class Page {
     this.artifacts.again();
     if (!this.#entry) return;
     this.timeline.again();
+    this.waterfall.again();
     this.draw();
   }
 
@@ -161,6 +170,7 @@ export class Page {
     if (live) return;
     this.timeline.show(null);
     this.approvals.show(null);
+    this.waterfall.show(null);
     if (head > 500) say(line, "run.loading.of", { n: model.last, head });
     else say(line, "run.loading");
   }
@@ -199,8 +209,9 @@ export class Page {
 
   #head({ run, model, live, row }) {
     const agent = oneLine(model.active, 80);
-    this.#once("agent", agent, () => part("run-agent").replaceChildren(foreign(agent || "…")));
-    this.#once("run", run, () => this.#subtitle(run));
+    const title = oneLine(model.title || row?.title || agent, 120);
+    this.#once("title", title, () => part("run-title").replaceChildren(foreign(title || "…")));
+    this.#once("run", `${run} ${agent}`, () => this.#subtitle(run, agent));
     if (live) this.#once("stage", model.shown, (before) => this.#stage(model, before));
     const { may, connected } = this.context;
     this.#offer("pause", live && connected() && model.pausable && may("decide"));
@@ -240,7 +251,7 @@ export class Page {
   land() {
     const { activeElement } = document;
     if (activeElement === null || activeElement === document.body || activeElement.closest("[hidden]") !== null)
-      part("run-agent").focus({ preventScroll: true });
+      part("run-title").focus({ preventScroll: true });
   }
 
   #once(name, value, change) {
@@ -250,10 +261,11 @@ export class Page {
     change(before);
   }
 
-  #subtitle(run) {
+  #subtitle(run, agent) {
     const copy = button("icon-only quiet", { sayLabel: ["copy.what", { what: run }], sayTitle: "copy" }, icon("copy"));
     copy.addEventListener("click", () => copyFrom(copy, run));
-    part("run-sub").replaceChildren(h("code", {}, run), copy, h("span"));
+    const named = foreign(agent, "page-agent");
+    part("run-sub").replaceChildren(named, h("code", {}, run), copy, h("span"));
   }
 
   #stage(model, before) {

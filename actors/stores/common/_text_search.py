@@ -33,6 +33,10 @@ _decode: Final = msgspec.json.Decoder(_Said).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
+def _folded(text: str) -> str:
+    return text.casefold()
+
+
 def _as_shown(text: str) -> str:
     return text
 
@@ -46,7 +50,7 @@ class TextSearch:
         shown: The reader's redaction.
     """
 
-    text: str = attrs.field(converter=lambda text: text.casefold())
+    text: str = attrs.field(converter=_folded)
     shown: Shown = _as_shown
 
     @classmethod
