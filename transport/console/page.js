@@ -220,7 +220,7 @@ export class Page {
     const goes = model.done ? "start" : "decide";
     part("composer").hidden = !live || !may(goes);
     part("next").hidden = !live || !model.done;
-    part("again").hidden = part("fork").hidden = !may("start");
+    for (const id of ["again", "edit-again", "fork"]) part(id).hidden = !may("start");
     this.#once("goes", goes, () => this.#compose(model.done));
     const { values } = this;
     values.by(model.by);
@@ -323,6 +323,12 @@ export class Page {
       icon("again"),
       h("span", { say: "next.again" }),
     );
+    const edit = button(
+      "",
+      { id: "edit-again", on: { click: () => this.context.again(this.#question) } },
+      icon("plus"),
+      h("span", { say: "next.edit" }),
+    );
     const fork = button(
       "",
       { id: "fork", on: { click: () => this.#fork() } },
@@ -335,7 +341,12 @@ export class Page {
       icon("lock"),
       h("span", { say: "evidence.title" }),
     );
-    part("next").append(again, fork, evidence, h("p", { class: "fault", role: "alert" }));
+    part("next").append(again, edit, fork, evidence, h("p", { class: "fault", role: "alert" }));
+  }
+
+  get #question() {
+    const { agent, input } = this.#entry.model;
+    return { agent, text: input };
   }
 
   #evidence() {
