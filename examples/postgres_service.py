@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ COMMAND = (sys.executable, "-m", "greenroom.transport.cli", "serve")
 
 
 @asynccontextmanager
-async def served(*options: str, store: str, token: Path) -> AsyncIterator[dict[str, Any]]:
+async def served(*options: str, store: str, token: Path) -> AsyncGenerator[dict[str, Any], None]:
     """Run `greenroom serve` for the block; yields what it says once it serves."""
     process = await trio.lowlevel.open_process(
         [*COMMAND, *options, "--port", "0", "--token-file", str(token), "--json"],
@@ -45,9 +45,9 @@ async def served(*options: str, store: str, token: Path) -> AsyncIterator[dict[s
     finally:
         process.send_signal(signal.SIGTERM)  # its runs are given back, and continue where another process serves
         with trio.CancelScope(shield=True):
-            code = await process.wait()
-    if code:
-        raise SystemExit(f"greenroom serve ended with code {code}")
+            await process.wait()
+    if process.returncode:
+        raise SystemExit(f"greenroom serve ended with code {process.returncode}")
 
 
 async def main(store: str) -> None:

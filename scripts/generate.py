@@ -1,8 +1,8 @@
 """Write what is generated from the code: docs/schemas/*.json, docs/events.md, docs/diagrams/*.md.
 
 So are the drawings inside docs/design.md, docs/design/states.md and docs/lifecycle.md, the tables of codes inside
-docs/gateway.md, and the tables of the database inside docs/postgres.md, between `<!-- drawn: run -->` and
-`<!-- end of run -->`.
+docs/gateway.md, the table of metrics in docs/metrics.md, and the tables of the database inside docs/postgres.md,
+between `<!-- drawn: run -->` and `<!-- end of run -->`.
 
 python scripts/generate.py            write the files that are out of date
 python scripts/generate.py --check    write nothing; name them and fail
@@ -26,6 +26,7 @@ from postgres_tables import table as postgres_table  # noqa: E402
 from greenroom.actors.contract.catalogue import CATALOGUE  # noqa: E402
 from greenroom.actors.contract.schemas import described, event_schemas  # noqa: E402
 from greenroom.transport.gateway.asyncapi import asyncapi  # noqa: E402
+from greenroom.transport.gateway.metric_table import metric_rows  # noqa: E402
 from greenroom.transport.gateway.openapi import openapi  # noqa: E402
 from greenroom.transport.protocol.schemas import close_code_table, error_code_table, gateway_schema  # noqa: E402
 from greenroom.transport.server.routes import ROUTES  # noqa: E402
@@ -51,6 +52,7 @@ def documents() -> dict[str, str]:
             for page in ("docs/design.md", "docs/design/states.md", "docs/lifecycle.md")
         },
         "docs/gateway.md": with_drawings(_present(ROOT / "docs/gateway.md") or "", tables),
+        "docs/metrics.md": with_drawings(_present(ROOT / "docs/metrics.md") or "", {"metrics": f"\n{metric_rows()}\n"}),
         "docs/postgres.md": with_drawings(
             _present(ROOT / "docs/postgres.md") or "", {"tables": f"\n{postgres_table()}\n"}
         ),

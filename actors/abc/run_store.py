@@ -16,9 +16,9 @@ from ..contract.decisions import Command, CommandResult, InboxItem, Ticket
 from ..contract.messages import Message
 from ..contract.recording import RecordDelta
 from ..contract.rows import Judge, RunOutline, RunRecord, ThreadInfo
-from ..contract.run_lists import EndedRuns, RunPage, RunQuery
+from ..contract.run_lists import Backlog, EndedRuns, RunPage, RunQuery
 from ..contract.state import StateWrite
-from ..contract.thread_lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
+from ..contract.threads.lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
 from ..contract.ticket_lists import TicketPage, TicketQuery
 from ..store_events import Report
 
@@ -295,6 +295,13 @@ class RunStore(abc.ABC):
         """Count the runs that have ended since a time, by hour and outcome; hours without an end are left out.
 
         Costs a few words of each of these runs, regardless of the number of others.
+        """
+
+    @abc.abstractmethod
+    async def backlog(self) -> Backlog:
+        """Count what is not done, from one consistent snapshot.
+
+        Costs a few words of each run that is not done and of each open ticket, regardless of the number of others.
         """
 
     @abc.abstractmethod

@@ -50,7 +50,7 @@ from .handoff import Handoff, handoff_of
 from .options import AgentOptions, Deps, HandoffOptions, Instructs, SingleOptions, ToolUse
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar
+    from typing_extensions import TypeForm, TypeVar
 
     T_co = TypeVar("T_co", default=str, covariant=True)
     U = TypeVar("U", default=object)  # mypy infers no type of a list of agents and keys
@@ -245,7 +245,7 @@ class Agent(Generic[T_co, Deps]):
             self,
             key: str,
             *,
-            output_type: type[T_co],
+            output_type: TypeForm[T_co],
             deps_type: type[Deps] | None = None,
             **options: Unpack[AgentOptions[T_co, Deps]],
         ) -> None: ...
@@ -258,14 +258,14 @@ class Agent(Generic[T_co, Deps]):
         ) -> None: ...
         @overload
         def __init__(
-            self: Agent[T | U], key: str, *, output_type: type[T], **options: Unpack[HandoffOptions[T, Any, U]]
+            self: Agent[T | U], key: str, *, output_type: TypeForm[T], **options: Unpack[HandoffOptions[T, Any, U]]
         ) -> None: ...
         @overload
         def __init__(
             self: Agent[T | U, D],
             key: str,
             *,
-            output_type: type[T],
+            output_type: TypeForm[T],
             deps_type: type[D],
             **options: Unpack[HandoffOptions[T, D, U]],
         ) -> None: ...
@@ -407,8 +407,8 @@ class Agent(Generic[T_co, Deps]):
         Args:
             name: The name of the tool; by default the agent's key, with _ for characters that no tool's name may have.
             description: for the model; default: the agent's description.
-            parameters: a class (attrs, dataclasses, msgspec, TypedDict) for the arguments; default: one argument,
-                `input`, a str, which is the input of the child run.
+            parameters: a class (attrs, dataclasses, msgspec, pydantic, TypedDict) for the arguments; default: one
+                argument, `input`, a str, which is the input of the child run.
             build_input: (object of that class, or the str) -> the input of the child run; sync or async. Called once,
                 before the child run is started.
             extract: (Completed) -> the call's result, sync or async; default: the output.

@@ -148,7 +148,7 @@ def handoff(
             worker thread, with a `SyncToolContext`) or async (with a `ToolContext`). Its result is ignored, its writes
             to state are kept. If it raises, the call has failed and nothing is handed over. It is not called again
             after a crash in it: a person is asked (outcome_unknown). A handoff without callback is replay-safe.
-        input_type: a class (attrs, dataclasses, msgspec, TypedDict) for what the model gives with the call.
+        input_type: a class (attrs, dataclasses, msgspec, pydantic, TypedDict) for what the model gives with the call.
         input_filter: called once, after the callback, with the thread up to the message with the call; returns what the
             next agent reads instead. The thread itself stays. Sync (in the event loop, must be quick) or async. If it
             raises or returns anything but messages, the call has failed.

@@ -148,7 +148,7 @@ class Reject:
     text: str
 
 
-def _schema(value: Any) -> Any:
+def _schema(value: JSONObject | TypeForm[object] | None) -> JSONObject | None:
     """Return the JSON Schema of a type; the runtime judges any other value when the ticket is made.
 
     Raises:

@@ -1,7 +1,7 @@
 """The outcomes of a run: values, not exceptions.
 
 `match` tells the four apart. A caller that wants the output and nothing else writes `outcome.output`: a Completed has
-one, each of the others raises its own error there.
+one, each of the others raises its own error there. Each has `tickets`; only a Waiting has any.
 
     outcome = await gr.run(agent, "hi")
     print(outcome.output)                       # or RunFailed, RunCancelled, RunWaiting
@@ -87,6 +87,11 @@ class Completed(Generic[T_co]):
     outcome_unknown: tuple[str, ...] = ()
     finish: FinishReason | None = None
 
+    @property
+    def tickets(self) -> tuple[Ticket, ...]:
+        """Return (): a run that has ended waits for nobody."""
+        return ()
+
 
 @attrs.frozen(kw_only=True)
 class Stopped(Completed[T_co]):
@@ -136,6 +141,11 @@ class Failed:
     outcome_unknown: tuple[str, ...] = ()
 
     @property
+    def tickets(self) -> tuple[Ticket, ...]:
+        """Return (): a run that has ended waits for nobody."""
+        return ()
+
+    @property
     def output(self) -> NoReturn:
         """Raise: the run has failed.
 
@@ -156,6 +166,11 @@ class Cancelled:
     by: str | None
     code: str | None = None
     outcome_unknown: tuple[str, ...] = ()
+
+    @property
+    def tickets(self) -> tuple[Ticket, ...]:
+        """Return (): a run that has ended waits for nobody."""
+        return ()
 
     @property
     def output(self) -> NoReturn:

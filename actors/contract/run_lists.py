@@ -290,6 +290,23 @@ class RunCounts:
 
 
 @attrs.frozen(kw_only=True)
+class Backlog:
+    """What a store has to do and waits for, over all processes.
+
+    Attributes:
+        runs: the number of runs that are not done, by status.
+        threads: the number of threads with a run that is not done.
+        tickets: the number of open tickets of these runs.
+        oldest_ticket: when the oldest of these tickets was opened, UTC; None without one.
+    """
+
+    runs: RunCounts
+    threads: int
+    tickets: int
+    oldest_ticket: datetime | None
+
+
+@attrs.frozen(kw_only=True)
 class EndedRuns:
     """How many runs ended within one hour with one outcome.
 

@@ -25,6 +25,8 @@ from ..contract.user_types.constraints import TypeFault, without_note
 from ..errors import AgentDefinitionError
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeForm
+
     from ..contract.user_types.pydantic_type import PydanticType
 
 T = TypeVar("T")
@@ -49,7 +51,7 @@ class Output(Generic[T]):
         words: asks a model for an answer of that schema; empty for plain text.
     """
 
-    type: type[T]
+    type: TypeForm[T]
     schema: JSONObject | None
     words: str = attrs.field(init=False)
 
@@ -102,7 +104,8 @@ class Output(Generic[T]):
         result = capture(msgspec.convert, value, self.type)
         if isinstance(result, Raised):  # also a decoding hook of a foreign type: the value does not fit
             raise SchemaError(f"the output does not fit {self.type!r}: {message_of(result.error)}") from result.error
-        return result.value
+        output: T = result.value
+        return output
 
 
 @attrs.frozen(eq=False)
@@ -179,7 +182,7 @@ def _unfenced(text: str) -> str:
     return rest.removesuffix(_FENCE).rstrip(" \t").removesuffix("\n")
 
 
-def read_output_type(agent: str, output_type: type[T] | JSONObject) -> Output[T]:
+def read_output_type(agent: str, output_type: TypeForm[T] | JSONObject) -> Output[T]:
     """Return the reader of answers for a type, or for a JSON Schema.
 
     Raises:

@@ -24,7 +24,7 @@ from ..contract.decisions import Ticket
 from ..contract.lifecycle import DONE, RunStatus, Stage
 from ..contract.messages import Message
 from ..contract.rows import RunInfo, RunOutline, RunRecord
-from ..contract.run_lists import EndedRuns, RunPage, RunQuery
+from ..contract.run_lists import Backlog, EndedRuns, RunPage, RunQuery
 from ..contract.secrets.redaction import Redactor
 from ..contract.state import LAST_AGENT, KeyId
 from ..contract.ticket_lists import TicketPage, TicketQuery
@@ -195,6 +195,11 @@ class RunReader:
         """Count the runs that have ended since a time with a zone, by hour and outcome; empty hours are left out."""
         with self._services.signals.looking():
             return await self._services.store.throughput(since)
+
+    async def backlog(self) -> Backlog:
+        """Count the runs that are not done, their threads and their open tickets; see `Store.backlog`."""
+        with self._services.signals.looking():
+            return await self._services.store.backlog()
 
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
         """Return the list lines of these runs, as `page` does; unknown ids are left out.

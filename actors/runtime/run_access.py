@@ -13,6 +13,7 @@ from ..contract.decisions import CommandResult, Decision
 from ..contract.envelope import Event
 from ..contract.lifecycle import RunStatus, Stage
 from ..contract.run_lists import RunCounts, RunFilters
+from ..contract.threads.messages import ThreadMessages
 from ..permission.remembered import Always, RememberedRule
 from ..processes import QueueInfo
 from ..run.view import RunView
@@ -62,6 +63,38 @@ class ListPage(Protocol):
         """Number of runs that are not done, if the filters ask for it."""
 
 
+class ListedConversation(Protocol):
+    """One line of a list of threads."""
+
+    @property
+    def thread_id(self) -> str:
+        """The thread's id."""
+
+    @property
+    def title(self) -> str:
+        """The title of the thread's oldest remaining run."""
+
+    @property
+    def runs(self) -> int:
+        """Number of runs that were started in the thread."""
+
+    @property
+    def run(self) -> ListLine:
+        """The run that the thread is at."""
+
+
+class ConversationPage(Protocol):
+    """A page of a list of threads; `cursor` leads to the next one."""
+
+    @property
+    def threads(self) -> Sequence[ListedConversation]:
+        """The lines, the thread with the newest run first."""
+
+    @property
+    def cursor(self) -> str | None:
+        """The cursor of the next page; None on the last page."""
+
+
 class RunAddress(Protocol):
     """A run that was forked."""
 
@@ -87,6 +120,14 @@ class RunAccess(Protocol):
 
     async def runs(self, **filters: Unpack[RunFilters]) -> ListPage:
         """Return a page of runs."""
+
+    async def threads(self, *, by: str | None = None, limit: int = 50, cursor: str | None = None) -> ConversationPage:
+        """Return a page of threads, the one with the newest run first."""
+
+    async def messages(
+        self, thread_id: str, *, before: int | None = None, after: int | None = None, limit: int = 100
+    ) -> ThreadMessages:
+        """Return a page of a thread's messages, the newest ones without a position."""
 
     async def view(self, run_id: str) -> RunView:
         """Return one consistent snapshot of a run; at a client without messages and state."""

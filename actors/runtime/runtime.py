@@ -27,8 +27,8 @@ from ..contract.lifecycle import RunStatus
 from ..contract.rows import RunInfo
 from ..contract.run_lists import RunFilters, RunPage
 from ..contract.spec import AgentSpec, Execution
-from ..contract.thread_lists import HistoryQuery, ThreadPage, ThreadQuery
-from ..contract.thread_messages import ThreadMessages
+from ..contract.threads.lists import HistoryQuery, ThreadPage, ThreadQuery
+from ..contract.threads.messages import ThreadMessages
 from ..entry import checks_options
 from ..errors import UnknownRun, UsageError
 from ..evidence.account import RunEvidence
@@ -273,14 +273,11 @@ class Runtime:
     async def threads(self, *, by: str | None = None, limit: int = 50, cursor: str | None = None) -> ThreadPage:
         """Return a page of threads, in the order of their newest runs, the newest first.
 
-        Args:
-            by: only threads in which this principal has started a run, in the order of its newest runs.
-            limit: most lines, 1 to 1,000.
-            cursor: from the page before.
+        `by`: only threads in which this principal has started a run, in the order of its newest runs. A page has at
+        most `limit` lines (1 to 1,000); the next page begins at `page.cursor`.
 
         Raises:
-            UsageError: an argument is invalid, or the cursor belongs to another query.
-            RuntimeClosed: the runtime is closed.
+            UsageError, RuntimeClosed: see `runs`.
         """
         self.reader.check_open()
         return await self.reader.threads.page(ThreadQuery(by=by, limit=limit, cursor=cursor))
@@ -294,16 +291,12 @@ class Runtime:
         A page ends with the message that reaches a MiB. Its `runs` say where to follow the unfinished runs, so that
         page and events tell each part of the conversation once.
 
-        Args:
-            thread_id: the thread.
-            before: the newest messages before this position (`ThreadMessages.before`).
-            after: the oldest messages behind this position (`ThreadMessages.after`); 0: from the beginning.
-            limit: most messages, 1 to 1,000.
+        `before`: the newest messages before this position (`ThreadMessages.before`). `after`: the oldest ones behind
+        it; 0: from the beginning. At most `limit` messages, 1 to 1,000.
 
         Raises:
             UnknownThread: no thread has this id.
-            UsageError: an argument is invalid.
-            RuntimeClosed: the runtime is closed.
+            UsageError, RuntimeClosed: see `runs`.
         """
         self.reader.check_open()
         return await self.reader.threads.messages(thread_id, HistoryQuery(after=after, before=before, limit=limit))

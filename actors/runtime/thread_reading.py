@@ -13,14 +13,17 @@ from typing import Final
 import attrs
 from msgspec.structs import replace
 
+from ..contract.casing import from_wire
+from ..contract.codec import parse
+from ..contract.envelope import decode_event
 from ..contract.messages import Message
 from ..contract.parts import Part
 from ..contract.rows import ThreadInfo
 from ..contract.secrets.redaction import Redactor
-from ..contract.thread_lists import HistoryPage, HistoryQuery, OpenRun, ThreadPage, ThreadQuery, producers
-from ..contract.thread_messages import FollowedRun, ThreadMessage, ThreadMessages, facts_steps, message_steps
-from ..errors import UnknownPart, UnknownThread
-from ..services.sanitize import name_of
+from ..contract.threads.lists import HistoryPage, HistoryQuery, OpenRun, ThreadPage, ThreadQuery, producers
+from ..contract.threads.messages import ThreadMessage, ThreadMessages, ThreadRun, facts_steps, message_steps
+from ..errors import UnknownPart, UnknownRun, UnknownThread
+from ..services.sanitize import name_of, run_id_of
 from ..services.services import Services
 from ..services.stepping import in_steps
 from .listing import shown_summary
@@ -114,6 +117,28 @@ class ThreadReading:
         facts = await in_steps(facts_steps(part, self._redactors(page.messages[0][1], page, thread)))
         return replace(part, name=facts.name, data=bodies[part.sha256])
 
+    async def part_of_run(self, run_id: str, sha256: str) -> Part:
+        """Return an image or a file of a run's own input or results, with its bytes; not of the thread before it.
+
+        Raises:
+            UnknownRun: no run has this id.
+            UnknownPart: neither the input of the run nor a result of its calls has this part.
+        """
+        store, run_id = self._services.store, run_id_of(run_id)
+        with self._services.signals.looking():
+            record = await store.load(run_id, calls="all")
+            if record is None:
+                raise UnknownRun(run_id)
+            sent_parts = [part for item in await store.commands(run_id) for part in item.command.parts]
+            first_events = await store.events(run_id, limit=1)
+            own_parts = [*_input_of(first_events), *sent_parts, *(part for call in record.calls for part in call.parts)]
+            part = next((part for part in own_parts if part.sha256 and part.sha256 == sha256), None)
+            bodies = {} if part is None else await store.parts(record.info.thread_id, (part.sha256,))
+        if part is None or sha256 not in bodies:
+            raise UnknownPart(f"no input and no result of run {run_id!r} has an image or file {sha256!r:.100}")
+        facts = await in_steps(facts_steps(part, [self._services.redactor.within(record.info.workspace)]))
+        return replace(part, name=facts.name, data=bodies[sha256])
+
     async def _read(
         self, thread_id: str, query: HistoryQuery, by: str, may_join: MayJoin | None
     ) -> tuple[HistoryPage, ThreadInfo | None]:
@@ -121,20 +146,20 @@ class ThreadReading:
         store, name = self._services.store, name_of(thread_id, "thread_id")
         with self._services.signals.looking():
             page = await store.history(name, query)
-            written = [message for _, message in page.messages] if page is not None else []
+            messages = [message for _, message in page.messages] if page is not None else []
             is_open = may_join is None
             thread = None
             if page is not None and (may_join is not None or page.infos.keys() < {*producers(page.messages)}):
                 thread = await store.thread(name)
             if may_join is not None and thread is not None:
-                is_open = await open_to(store, thread, by, may_join, copied=written)
+                is_open = await open_to(store, thread, by, may_join, copied=messages)
         if page is None or not is_open:
             raise UnknownThread(thread_id)
         return page, thread
 
-    async def _followed(self, run: OpenRun, page: HistoryPage, thread: ThreadInfo | None) -> FollowedRun:
+    async def _followed(self, run: OpenRun, page: HistoryPage, thread: ThreadInfo | None) -> ThreadRun:
         pending = [await self._shown(None, message, page, thread) for message in run.pending]
-        return FollowedRun(run_id=run.run_id, agent=run.agent, after=run.after, pending=tuple(pending))
+        return ThreadRun(run_id=run.run_id, agent=run.agent, after=run.after, pending=tuple(pending))
 
     async def _shown(
         self, position: int | None, message: Message, page: HistoryPage, thread: ThreadInfo | None
@@ -148,3 +173,9 @@ class ThreadReading:
         infos = [page.infos[run_id]] if run_id in page.infos else () if thread is None else thread.members
         roots = [*dict.fromkeys(info.workspace for info in infos if info.workspace is not None)]
         return [redactor.within(root) for root in roots[-ROOTS:]] or [redactor]
+
+
+def _input_of(first_events: Sequence[bytes]) -> list[Part]:
+    """Return the facts of the parts of a run's input, from its first event."""
+    facts = decode_event(first_events[0]).payload.get("attachments", ()) if first_events else ()
+    return [parse(Part, from_wire(Part, part)) for part in facts]

@@ -66,7 +66,7 @@ class StateKey(Generic[T]):
 
     Attributes:
         name: unique among the keys of its scope in a run.
-        type: any type that can be written as JSON and read back (int, list[str], an attrs class, ...).
+        type: any type that can be written as JSON and read back (int, list[str], a class of attrs or pydantic, ...).
         default: the value of a read before the first write; without a default such a read is an error.
         merge: "exclusive": of two writers that did not see each other's write one is refused; nothing is overwritten
             silently. `commutative(reduce)`: the updates are reduced.

@@ -37,7 +37,7 @@ class _MortalStore(MemoryStore):
 
     Attributes:
         commits: what each commit of all processes was about.
-        ended: when the process ended, on trio's clock; None before.
+        ended_at: when the process ended, on trio's clock; None before.
         dead: no write succeeds, until `revive`.
         scope: The scope of the process.
         task: that made the commit.
@@ -47,7 +47,7 @@ class _MortalStore(MemoryStore):
         super().__init__()
         self._last = last
         self.commits: list[str] = []
-        self.ended: float | None = None
+        self.ended_at: float | None = None
         self.dead = False
         self.scope = trio.CancelScope()
         self.task = ""
@@ -60,7 +60,7 @@ class _MortalStore(MemoryStore):
             return results  # there was no run to claim, so nothing was written
         self.commits.append(_subject(batch[0]))
         if len(self.commits) - 1 == self._last:
-            self.dead, self.ended, self.task = True, trio.current_time(), trio.lowlevel.current_task().name
+            self.dead, self.ended_at, self.task = True, trio.current_time(), trio.lowlevel.current_task().name
             self.scope.cancel("crash_points: the process ends")
             logging.disable()  # what the process says on its way down is no news
             raise InjectedCrash(f"the process ends after commit {self._last}")
@@ -162,11 +162,11 @@ class _Sweep:
             messages.append(escaped(error))
         report, site, task = self.report, None, None
         report.runs += last is not None
-        if store.ended is not None and last is not None:
+        if store.ended_at is not None and last is not None:
             site, task = f"commit of {store.commits[last]}", store.task
             report.hits += 1
             report.struck.add(site)
-            settle_seconds = clock.current_time() - store.ended
+            settle_seconds = clock.current_time() - store.ended_at
             if self.settle_within is not None and settle_seconds > self.settle_within:
                 messages.append(f"it took {settle_seconds:.1f} virtual seconds to settle")
         messages += self.check(world)
@@ -181,10 +181,10 @@ class _Sweep:
             with store.scope:
                 await self.scenario(world, store)
         except Exception:  # an error of a process that has ended reaches no caller
-            if store.ended is None:
+            if store.ended_at is None:
                 raise
         finally:
             logging.disable(log_level)
-        if store.ended is not None:
+        if store.ended_at is not None:
             store.revive()
             await self.scenario(world, store)

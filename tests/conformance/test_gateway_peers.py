@@ -106,7 +106,7 @@ async def test_metrics_have_the_queues_of_a_shared_store():
             queues = (await http(address, "GET", "/v1/queues")).json()["queues"]
         assert 'greenroom_queue_ready{queue="helper"} 0.0' in text
         assert 'greenroom_queue_oldest_seconds{queue="mails"} 0.0' in text
-        assert 'greenroom_store{what="beat_age"}' in text
+        assert "greenroom_store_beat_age_seconds " in text
         ages = re.findall(r'greenroom_process_beat_age_seconds\{process="([^"]+)"\} (\S+)', text)
         assert {name: float(age) for name, age in ages} == {
             process.name: pytest.approx(process.beat_age, abs=1.0) for process in await edge.store.processes()

@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -274,3 +276,36 @@ async def test_a_client_reads_threads_messages_and_parts():
         with trio.fail_after(5):
             async with connect(f"http://{address.host}:{address.port}", token=BOB) as client:
                 assert (await client.threads()).threads == ()
+
+
+async def test_the_parts_of_a_run_are_open_to_those_who_may_see_the_run():
+    """Not those of the thread before it, which its digest alone would name."""
+    async with served() as (runtime, address):
+        mine = gr.File(b"mine", media_type="text/plain", name="m.txt")
+        await said(runtime, "t", "bob", "his", attachments=[gr.File(b"his", media_type="text/plain")])
+        await said(runtime, "t", "ann", "look picture", attachments=[mine])
+        ann, bob = (await runtime.runs(thread_id="t")).runs
+        messages = (await runtime.messages("t")).messages
+        his, own, picture = (part.sha256 for message in messages for part in message.parts)
+        for digest, data in ((own, b"mine"), (picture, PNG)):
+            reply = await got(address, f"/v1/runs/{ann.run_id}/parts/{digest}", ANN)
+            assert (reply.status, reply.body) == (200, data)
+            assert reply.headers["content-security-policy"] == "default-src 'none'; sandbox"
+        hidden = await got(address, f"/v1/runs/{ann.run_id}/parts/{his}", ANN)
+        assert (hidden.status, hidden.json()["error"]["code"]) == (404, "unknown_part")
+        other = await got(address, f"/v1/runs/{bob.run_id}/parts/{his}", ANN)
+        assert (other.status, other.json()["error"]["code"]) == (404, "unknown_run")
+
+
+async def test_the_parts_of_sent_input_belong_to_the_run():
+    async with served() as (runtime, address):
+        await said(runtime, "t", "ann", "hello")
+        (line,) = (await runtime.runs(thread_id="t")).runs
+        part = f"/v1/runs/{line.run_id}/parts/{'0' * 64}"
+        assert (await got(address, part)).json()["error"]["code"] == "unknown_part"
+        held = await runtime.start(
+            "helper", "more", thread_id="s", by="ann", at=runtime.clock.now() + timedelta(days=1)
+        )
+        await held.send("see", attachments=[gr.Image(PNG)])
+        digest = sha256(PNG).hexdigest()
+        assert (await got(address, f"/v1/runs/{held.id}/parts/{digest}", ANN)).body == PNG

@@ -55,7 +55,7 @@ async def follow(here, run, last, **options):
 
 
 async def metric(here, name):
-    text = here.gateway.metrics.text(live=0, followed=0, store={}).decode()
+    text = here.gateway.metrics.text().decode()
     return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name))
 
 

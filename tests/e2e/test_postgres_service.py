@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -11,8 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import trio
+from tests.support.ports import free_port
 
 from greenroom.actors.stores.postgres.store import PostgresStore
 from greenroom.actors.testing.store_kit._tools import create, new_run, opened
@@ -69,19 +72,34 @@ class Service(Server):
     def __init__(self, process: "subprocess.Popen[str]", report: dict[str, Any]) -> None:
         super().__init__(process, report)
         self.workers: list[int] = report["workers"]
+        self.metrics_port = 0
+
+
+def two_free_ports() -> int:
+    """The first of two ports that are free."""
+    while True:
+        first = free_port()
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", first + 1))
+            except OSError:
+                continue
+        return first
 
 
 @pytest.fixture
 def service(cli: Cli, tmp_path: Path) -> Iterator[Service]:
     """Two workers with all agents."""
-    token = str(tmp_path / "token")
-    with cli.started("serve", "agents.py", "--workers", "2", "--port", "0", "--token-file", token, "--json") as process:
+    token, first = str(tmp_path / "token"), two_free_ports()
+    options = ["--workers", "2", "--port", "0", "--token-file", token, "--json", "--metrics-port", str(first)]
+    with cli.started("serve", "agents.py", *options) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line:
             assert process.stderr is not None
             raise AssertionError(process.stderr.read())
         one = Service(process, json.loads(line))
+        one.metrics_port = first
         yield one
         if process.poll() is None:
             one.stops()
@@ -116,6 +134,16 @@ def test_workers_share_a_port_and_stop_in_order(service: Service) -> None:
     assert len(set(service.workers)) == 2
     assert all(map(alive, service.workers))
     service.starts("support", "r1")
+    authorization = {"authorization": f"Bearer {service.console.partition('=')[2]}"}
+    frames = 0.0
+    for port in (service.metrics_port, service.metrics_port + 1):  # each worker has one
+        reply = httpx.get(f"http://127.0.0.1:{port}/metrics", headers=authorization, trust_env=False)
+        assert reply.status_code == 200, reply.text
+        numbers = [float(line.split()[1]) for line in reply.text.splitlines() if line.startswith("greenroom_store_up ")]
+        assert numbers == [1.0]
+        for line in reply.text.splitlines():
+            frames += float(line.split()[1]) if line.startswith("greenroom_frames_received_total") else 0.0
+    assert frames >= 1, "the start was a frame to one of them"
     assert service.stops() == 0
     assert not any(map(alive, service.workers))
 

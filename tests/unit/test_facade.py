@@ -179,7 +179,9 @@ def test_a_runtime_has_the_names_that_a_user_needs_and_no_other():
             "redactor",
             "statistics",
             "summaries",
+            "threads",
             "ticket",
+            "tickets",
             "view",
         ),
     ]

@@ -62,6 +62,13 @@ PURE = (
         for name in ("card", "encoder", "files", "ids", "input", "questions", "view")
     ),
     "transport/cli/mcp_session.py",
+    *(
+        f"transport/client/{name}.py"
+        for name in (
+            *("close_reasons", "endpoint", "errors", "event_buffer", "frames", "http_exchange", "link", "list_buffer"),
+            *("pending_requests", "subscriptions", "timing", "wire"),
+        )
+    ),
     *(f"transport/acp/{name}.py" for name in ("encoder", "forms", "questions", "requests", "updates")),
     "transport/protocol/*",
     "transport/gateway/openapi.py",

@@ -336,6 +336,9 @@ COMMANDS: Final[Mapping[str, CommandLine]] = {
             "processes that work on the runs of a shared store and accept connections on one port; a process that "
             "ends is replaced, and its runs continue elsewhere at once",
             types.workers),
+        option("--metrics-port PORT",
+            "with --workers: the first of further ports, one for each process, so that each can be scraped for metrics",
+            types.metrics_port),
         Option(("--worker",), {"help": types.HIDDEN}),
         option("--host HOST", "the address to bind (default: 127.0.0.1)", default="127.0.0.1"),
         option("--port PORT", "the port; 0 for a free one (default: 8765)", types.port, default=8765),

@@ -22,7 +22,7 @@ from greenroom.actors.models.codecs.sse import EventParser, EventTooLong
 from ..client.close_reasons import message_of
 from ..client.endpoint import read_endpoint
 from ..client.errors import NotAGateway, NotReachable
-from ..client.http_requests import LARGEST
+from ..client.http_exchange import LARGEST
 from ..client.http_stream import ResponseCut, StreamedResponse, open_response
 from ..frontends.mcp.messages import INTERNAL, RequestId
 from .bridge import BridgeGateway

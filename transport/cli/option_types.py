@@ -33,6 +33,11 @@ def port(text: str) -> int:
     return _within(text, int, 0, 65_535, "between 0 and 65535")
 
 
+def metrics_port(text: str) -> int:
+    """Parse the first of several ports."""
+    return _within(text, int, 1, 65_472, "between 1 and 65472")
+
+
 def moment(text: str) -> datetime:
     """Parse a time: an age (30m, 2h, 3d), or a date with or without a time of day, in local time without a zone."""
     ago = re.fullmatch(r"([0-9]{1,6})([mhd])", text)

@@ -140,6 +140,9 @@ def _check(args: argparse.Namespace, place: Place | None) -> None:
     if args.workers is not None and not shared:
         way = "processes share runs only in a shared store: add --store URL"
         raise gr.UsageError(f"--workers {args.workers}: {way}")
+    if args.metrics_port is not None and args.workers is None:
+        way = "one process has its metrics on its own port; leave it out"
+        raise gr.UsageError(f"--metrics-port {args.metrics_port} is for --workers: {way}")
     if isinstance(place, Path) and not place.parent.is_dir():
         raise gr.StoreOpenError(f"the folder {place.parent.absolute()} does not exist; make it first")
 
@@ -171,6 +174,7 @@ def _parent(args: argparse.Namespace, place: SharedStore, stack: ExitStack, *, s
         count=args.workers,
         host=args.host,
         port=args.port,
+        metrics_port=args.metrics_port,
         command=[*EXECUTABLE, "serve", *_words(args, file)],
         environment={**os.environ, STORE: place.url},  # not in the command line, which others can see
         on_end=on_end,

@@ -13,7 +13,6 @@ from greenroom.actors.processes import QueueInfo
 from ..protocol.lines import RunLine as ListedRun
 from ..protocol.lines import ThreadLine as ListedThread
 from .client import Client, connect
-from .connection import ConnectionState
 from .errors import (
     ClientClosed,
     ConnectError,
@@ -26,7 +25,9 @@ from .errors import (
     RequestRefused,
 )
 from .event_iterator import EventIterator
-from .run_lists import ListChange, ListedRunChanged, ListedRuns, RunListIterator
+from .link import ConnectionState
+from .list_buffer import ListChange, ListedRunChanged, ListedRuns
+from .run_lists import RunListIterator
 from .started_run import StartedRun
 from .thread_requests import ListedThreads
 from .timing import ConnectionTiming

@@ -1,4 +1,4 @@
-"""`connect` and `Client`: the trio client of a gateway."""
+"""`Client`: the client of a gateway, for any event loop; `connect`: its opening on trio."""
 
 from __future__ import annotations
 
@@ -31,14 +31,19 @@ from ..protocol.limits import Limits
 from ..protocol.up import Cancel, Decide, Fork, Pause, RunCommand, Send, Start, Watch
 from . import frames, http_requests, remembered_rules
 from .arguments import checked, command_id_of, filter_fields, moment_text, optional, sent_always, sent_attachment
-from .connection import Connection, ConnectionState
-from .endpoint import Endpoint, read_endpoint
+from .endpoint import read_target
 from .errors import refusal
-from .event_iterator import EventIterator, OnReset
-from .run_lists import PREFIX, ListedRuns, RunListIterator
+from .event_buffer import OnReset
+from .event_iterator import EventIterator
+from .link import ConnectionState, Link
+from .list_buffer import PREFIX, ListedRuns
+from .run_lists import RunListIterator
 from .started_run import StartedRun, started_of
 from .thread_requests import ThreadRequests
 from .timing import ConnectionTiming
+from .trio_connection import TrioConnection
+from .trio_streams import TRIO
+from .waiting import Loop, ask
 
 _DECIDE: Final = ("result", "edited_arguments", "reason", "fingerprint", "decision_id")
 
@@ -50,8 +55,9 @@ class Client(ThreadRequests):
     scope.
     """
 
-    def __init__(self, link: Connection) -> None:
-        self._link = link
+    def __init__(self, link: Link, loop: Loop, context: ssl.SSLContext | None) -> None:
+        self._link, self._loop, self._context = link, loop, context
+        self._address = link.address
 
     def __repr__(self) -> str:
         """Show the address and the state of the connection."""
@@ -114,7 +120,7 @@ class Client(ThreadRequests):
         self, run_id: str, after: int, epoch: str | None, on_reset: OnReset
     ) -> AsyncIterator[EventIterator]:
         link = self._link
-        events = EventIterator(run_id, after=after, epoch=epoch, on_reset=on_reset, poke=link.poke)
+        events = EventIterator(self._loop, run_id, after=after, epoch=epoch, on_reset=on_reset, poke=link.poke)
         link.runs.join(run_id, events)
         link.poke()
         try:
@@ -382,7 +388,7 @@ class Client(ThreadRequests):
         if size > most:
             reason = f"the request has {size:,} bytes and the gateway takes {most:,.0f}; shorten it"
             return Error(code="too_big", message=reason, id=order.id)
-        return await self._link.calls.ask(order.id, text)
+        return await ask(self._loop, self._link.calls, order.id, text)
 
     @property
     def _message_bytes(self) -> float:
@@ -413,20 +419,6 @@ class Client(ThreadRequests):
         """
         run_id = checked(run_id, "run_id")
         return http_requests.view_of(self._link.address, await self._get(http_requests.run_path(run_id), run_id=run_id))
-
-    async def artifact(self, run_id: str, artifact_id: str) -> bytes:
-        """Return the bytes of an artifact of a run, over HTTP.
-
-        Raises:
-            UnknownArtifact: The run has no such artifact, or the gateway's store has no bytes of it.
-            UnknownRun: This principal sees no such run.
-            NotAllowed: The principal lacks the scope `follow`.
-            NotReachable: The gateway does not answer now.
-            ConnectError: The connection was given up.
-        """
-        run_id, artifact_id = checked(run_id, "run_id"), checked(artifact_id, "artifact_id")
-        path = f"{http_requests.run_path(run_id)}/artifacts/{quote(artifact_id, safe='')}"
-        return await self._bytes(path, run_id=run_id)
 
     async def runs(self, **filters: Unpack[RunFilters]) -> ListedRuns:
         """Return a page of the runs that this principal may see, over HTTP.
@@ -460,7 +452,7 @@ class Client(ThreadRequests):
         self._link.check()
         fields = filter_fields("watch_runs", filters, WatchFilters)
         frame = Watch(id=f"{PREFIX}{secrets.token_hex(8)}", **fields)
-        return self._watch(RunListIterator(frame, self._link.poke))
+        return self._watch(RunListIterator(self._loop, frame, self._link.poke))
 
     @asynccontextmanager
     async def _watch(self, watching: RunListIterator) -> AsyncIterator[RunListIterator]:
@@ -537,23 +529,21 @@ class Client(ThreadRequests):
         answer = await self._get(f"{http_requests.run_path(run_id)}/revive", run_id=run_id, body={})
         return answer.get("revived") is True
 
-    @property
-    def _address(self) -> Endpoint:
-        return self._link.address
-
     async def _get(
         self, path: str, query: JSONObject | None = None, *, body: JSONObject | None = None, **ids: str
     ) -> dict[str, Any]:
         link = self._link
         link.check()
         return await http_requests.fetch(
-            link.address, path, query, token=link.token, context=link.context, ids=ids, body=body
+            link.address, path, query, token=link.token, context=self._context, ids=ids, body=body, loop=self._loop
         )
 
     async def _bytes(self, path: str, **ids: str) -> bytes:
         link = self._link
         link.check()
-        return await http_requests.fetch_bytes(link.address, path, token=link.token, context=link.context, ids=ids)
+        return await http_requests.fetch_bytes(
+            link.address, path, token=link.token, context=self._context, ids=ids, loop=self._loop
+        )
 
 
 @checks_options
@@ -587,18 +577,16 @@ async def connect(
         connection, pending calls raise this error.
         BaseException: The block's own exception, bare.
     """
-    address = read_endpoint(url)
-    token = token if token is not None else address.token
-    if token is not None and not (token.isascii() and token.isprintable()):
-        raise UsageError("the token has characters that no token has; give what `greenroom serve` has written")
-    link = Connection(address, token=token, pace=pace or ConnectionTiming(), context=ssl_context, on_change=on_change)
+    address, token = read_target(url, token)
+    pace = pace or ConnectionTiming()
+    connection = TrioConnection(address, token=token, pace=pace, context=ssl_context, on_change=on_change)
     async with open_collapsing_nursery() as nursery:
         try:
-            await nursery.start(partial(link.run, patient=patient))
-            yield Client(link)
-            await link.close()
+            await nursery.start(partial(connection.run, patient=patient))
+            yield Client(connection.link, TRIO, ssl_context)
+            await connection.close()
         finally:
-            link.end()
+            connection.link.end()
             nursery.cancel_scope.cancel()
 
 

@@ -1,27 +1,16 @@
-"""The address of a gateway for its WebSocket and its HTTP API, parsed from any of its URLs."""
+"""The address of a gateway for its WebSocket and its HTTP API, parsed from any of its URLs. Pure."""
 
 from __future__ import annotations
 
-import os
-import socket
-import ssl
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 import attrs
-import trio
 
 from greenroom.actors.errors import UsageError
-from greenroom.supervision.exits import leaves
 
 from ..protocol.codes import PATH
 from .errors import NotReachable
-
-ON_THE_WAY: Final = 128 * 1024
-"""Size of the socket's receive buffer, in bytes.
-
-Data in this buffer is wasted when a full reader unsubscribes, so the buffer should not hold megabytes.
-"""
 
 _SECURE: Final = {"ws": False, "http": False, "wss": True, "https": True}
 
@@ -59,32 +48,6 @@ class Endpoint:
         """Path of the WebSocket."""
         return self.prefix + PATH
 
-    async def open_stream(self, context: ssl.SSLContext | None = None) -> trio.abc.Stream:
-        """Open a stream to the gateway, through TLS if the URL is secure.
-
-        Raises:
-            NotReachable: The gateway does not answer, or its certificate is invalid.
-        """
-        try:
-            stream = await trio.open_tcp_stream(self.host, self.port)
-        except OSError as error:
-            raise self.unreachable(_reason(error)) from error
-        stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, ON_THE_WAY)
-        if not self.secure:
-            return stream
-        context = context or ssl.create_default_context()
-        # https_compatible: many servers and proxies close the connection without TLS's close_notify
-        wrapped = trio.SSLStream(stream, context, server_hostname=self.host, https_compatible=True)
-        try:
-            await wrapped.do_handshake()
-        except trio.BrokenResourceError as error:
-            await trio.aclose_forcefully(stream)
-            raise self.unreachable(f"TLS: {error.__cause__ or error}") from error
-        except BaseException:  # the stream has no other owner, also if this task is cancelled
-            await trio.aclose_forcefully(stream)
-            raise
-        return wrapped
-
     def unreachable(self, why: str) -> NotReachable:
         """Return the error for an address that does not answer, with a remedy."""
         way = "check the address" if self.secure else "start one with `greenroom serve`, or check the address"
@@ -116,15 +79,17 @@ def read_endpoint(url: str) -> Endpoint:
     )
 
 
-def _reason(error: OSError) -> str:
-    """Describe a failed connection; trio groups the attempts at all addresses of a name under one error."""
-    causes = [error] if error.__cause__ is None else leaves(error.__cause__)
-    return ", ".join(dict.fromkeys(map(_in_words, causes)))
+def read_target(url: str, token: str | None) -> tuple[Endpoint, str | None]:
+    """Return the address of a gateway, and the token for it: the given one, or that of the URL's fragment.
 
-
-def _in_words(error: BaseException) -> str:
-    number = isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno
-    return os.strerror(number) if number else str(getattr(error, "strerror", None) or error)
+    Raises:
+        UsageError: The URL or the token is invalid; the message says why.
+    """
+    address = read_endpoint(url)
+    token = token if token is not None else address.token
+    if token is not None and not (token.isascii() and token.isprintable()):
+        raise UsageError("the token has characters that no token has; give what `greenroom serve` has written")
+    return address, token
 
 
 def _shown(url: str) -> str:

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncIterator, Callable
-from typing import Final, Literal
 
-import trio
+from typing_extensions import override
 
 from greenroom.actors.contract.envelope import Event
-from greenroom.actors.contract.plain import JSONObject
-from greenroom.actors.errors import GreenroomError
 
-from .errors import LogReset
-
-MOST_EVENTS: Final = 1024
-"""Events in a full buffer. A full buffer accepts events again when three quarters of them have been read."""
-MOST_BYTES: Final = 4 * 1024 * 1024
-"""Bytes (as sent) in a full buffer, for large events."""
-
-OnReset = Literal["raise", "continue"]
+from .event_buffer import EventBuffer, OnReset
+from .waiting import Loop, News
 
 
-class EventIterator(AsyncIterator[Event]):
+class EventIterator(EventBuffer, AsyncIterator[Event]):
     """The events of one run, delivered exactly once and in order across any number of connections. For one task.
 
     Cancellation: a cancelled iteration loses no event; the next iteration returns the event that the cancelled one
@@ -35,24 +25,12 @@ class EventIterator(AsyncIterator[Event]):
     """
 
     def __init__(
-        self, run_id: str, *, after: int, epoch: str | None, on_reset: OnReset, poke: Callable[[], None]
+        self, loop: Loop, run_id: str, *, after: int, epoch: str | None, on_reset: OnReset, poke: Callable[[], None]
     ) -> None:
-        self.run_id, self.after, self.reset = run_id, after, None
-        self.cursor, self.epoch, self.strayed = after, epoch, False
-        self._on_reset, self._poke = on_reset, poke
-        self._waiting: deque[tuple[Event, int]] = deque()
-        self._bytes = 0
-        self._full = False
-        self._ended = False
-        self._error: Callable[[], GreenroomError] | None = None
-        self._news = trio.Event()
+        self._loop, self._news = loop, News(loop)
+        super().__init__(run_id, after=after, epoch=epoch, on_reset=on_reset, poke=poke, wake=self._news.tell)
 
-    reset: LogReset | None
-
-    def __repr__(self) -> str:
-        """Show the run, the cursor and the size of the buffer."""
-        return f"<EventIterator of {self.run_id} after {self.after}, {len(self._waiting)} waiting>"
-
+    @override
     async def __anext__(self) -> Event:
         """Return the next event.
 
@@ -62,53 +40,7 @@ class EventIterator(AsyncIterator[Event]):
             RunDegraded, UnknownRun, RequestRefused, ConnectError: The reason why no more events follow.
         """
         # a checkpoint even if events are buffered: reading a long backlog must not starve other tasks
-        await trio.lowlevel.checkpoint()
-        while not self._waiting:
-            if self._ended:
-                if self._error is not None:
-                    raise self._error()
-                raise StopAsyncIteration
+        await self._loop.checkpoint()
+        while (event := self.read()) is None:
             await self._news.wait()
-        event, size = self._waiting.popleft()
-        self._bytes -= size
-        self.after = event.sequence
-        if self._full and len(self._waiting) <= MOST_EVENTS // 4 and self._bytes <= MOST_BYTES // 4:
-            self._full = False
-            self._poke()
         return event
-
-    # --- what the connection does ------------------------------------------------------------------------------------
-
-    @property
-    def hungry(self) -> bool:
-        """True if the buffer has room and the iteration has not ended."""
-        return not self._full and not self._ended
-
-    def take(self, event: Event, size: int) -> None:
-        """Append the next event. The event that fills the buffer is accepted; `hungry` is False afterwards."""
-        self._waiting.append((event, size))
-        self._bytes += size
-        self.cursor = event.sequence
-        if len(self._waiting) >= MOST_EVENTS or self._bytes >= MOST_BYTES:
-            self._full = True
-        self._tell()
-
-    def begin_again(self, reason: Literal["epoch", "ahead"], sequence: int, snapshot: JSONObject) -> None:
-        """Drop the buffered events, which belong to a replaced log, and move the cursor to the snapshot."""
-        self._waiting.clear()
-        self._bytes, self._full = 0, False
-        self.cursor = self.after = sequence
-        self.reset = LogReset(self.run_id, reason, sequence, snapshot)
-        if self._on_reset == "raise":
-            self.end(lambda: LogReset(self.run_id, reason, sequence, snapshot))
-        self._tell()
-
-    def end(self, error: Callable[[], GreenroomError] | None) -> None:
-        """End the iteration after the buffered events. The first reason wins."""
-        if not self._ended:
-            self._ended, self._error = True, error
-            self._tell()
-
-    def _tell(self) -> None:
-        self._news.set()
-        self._news = trio.Event()

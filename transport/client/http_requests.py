@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import h11
 import msgspec
-import trio
 
 from greenroom import __version__
 from greenroom.actors.abc import Pruned
@@ -30,11 +29,10 @@ from ..protocol.lines import Counts, RunLine
 from .close_reasons import rejected
 from .endpoint import Endpoint
 from .errors import NotAGateway, refusal
-from .run_lists import ListedRuns, counts_of
-
-LARGEST: Final = 64 * 1024 * 1024
-"""Maximum bytes of a response body."""
-_CHUNK: Final = 64 * 1024
+from .http_exchange import HttpExchange
+from .list_buffer import ListedRuns, counts_of
+from .trio_streams import TRIO
+from .waiting import Loop
 
 
 async def fetch(
@@ -46,6 +44,7 @@ async def fetch(
     context: ssl.SSLContext | None = None,
     ids: Mapping[str, str] | None = None,
     body: JSONObject | None = None,
+    loop: Loop = TRIO,
 ) -> dict[str, Any]:
     """GET a JSON object; with a body, POST that. `ids`: the run_id or thread_id that a refusal is about.
 
@@ -54,7 +53,7 @@ async def fetch(
         NotAGateway: The answer is not a gateway's.
         UnknownRun, RequestRefused...: The gateway refused the request.
     """
-    status, answer = await _asked(address, path, query, token=token, context=context, body=body)
+    status, answer = await _asked(address, path, query, token=token, context=context, body=body, loop=loop)
     return _json(address, status, answer, ids)
 
 
@@ -65,6 +64,7 @@ async def fetch_bytes(
     token: str | None,
     context: ssl.SSLContext | None = None,
     ids: Mapping[str, str] | None = None,
+    loop: Loop = TRIO,
 ) -> bytes:
     """GET the bytes of an artifact or a part.
 
@@ -73,7 +73,7 @@ async def fetch_bytes(
         NotAGateway: The answer is not a gateway's.
         UnknownArtifact, UnknownPart, UnknownRun, RequestRefused...: The gateway refused the request.
     """
-    status, answer = await _asked(address, path, token=token, context=context)
+    status, answer = await _asked(address, path, token=token, context=context, loop=loop)
     if status >= 300:
         _json(address, status, answer, ids)
     return answer
@@ -86,6 +86,7 @@ async def _asked(
     *,
     token: str | None,
     context: ssl.SSLContext | None,
+    loop: Loop,
     body: JSONObject | None = None,
 ) -> tuple[int, bytes]:
     target = address.prefix + path
@@ -98,33 +99,9 @@ async def _asked(
     if body is not None:
         headers += [("content-type", "application/json"), ("content-length", str(len(data)))]
     request = h11.Request(method="GET" if body is None else "POST", target=target, headers=headers)
-    stream = await address.open_stream(context)
-    try:
-        return await _exchange(stream, request, data)
-    except (h11.RemoteProtocolError, trio.BrokenResourceError) as error:
-        raise address.unreachable(f"the answer is not HTTP: {error}") from error
-    finally:
-        await trio.aclose_forcefully(stream)
-
-
-async def _exchange(stream: trio.abc.Stream, request: h11.Request, data: bytes) -> tuple[int, bytes]:
-    connection = h11.Connection(h11.CLIENT)
-    events = [request, *([h11.Data(data=data)] if data else []), h11.EndOfMessage()]
-    await stream.send_all(b"".join(connection.send(event) or b"" for event in events))
-    status, body = 0, bytearray()
-    while True:
-        connection.receive_data(bytes(await stream.receive_some(_CHUNK)))
-        while (event := connection.next_event()) is not h11.NEED_DATA:
-            if isinstance(event, h11.Response):
-                status = event.status_code
-            elif isinstance(event, h11.Data):
-                body += event.data
-                if len(body) > LARGEST:
-                    raise h11.RemoteProtocolError(f"an answer of more than {LARGEST} bytes")
-            elif isinstance(event, h11.EndOfMessage):
-                return status, bytes(body)
-            elif not isinstance(event, h11.InformationalResponse):
-                raise h11.RemoteProtocolError("the connection was closed before the answer was whole")
+    exchange = HttpExchange(request, data)
+    await loop.exchange(address, exchange, context)
+    return exchange.status, exchange.body
 
 
 def _json(address: Endpoint, status: int, body: bytes, ids: Mapping[str, str] | None) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import trio
 from greenroom import __version__
 
 from .endpoint import Endpoint
+from .trio_streams import open_stream
 
 _CHUNK: Final = 64 * 1024
 
@@ -97,7 +98,7 @@ async def open_response(
     http = h11.Connection(h11.CLIENT)
     events = [request, *([h11.Data(data=data)] if data else []), h11.EndOfMessage()]
     sent = b"".join(http.send(event) or b"" for event in events)
-    stream = await address.open_stream(context)
+    stream = await open_stream(address, context)
     try:
         with suppress(trio.BrokenResourceError):  # the gateway may have answered before it has read all
             await stream.send_all(sent)

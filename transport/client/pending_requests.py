@@ -1,6 +1,6 @@
 """Requests without an answer yet: each is sent once per connection until the answer arrives.
 
-Delivery to the gateway is at least once; the request's id makes its effect at most once.
+Delivery to the gateway is at least once; the request's id makes its effect at most once. Pure; `waiting.py` waits.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from functools import partial
 from typing import NoReturn
 
 import attrs
-import trio
 
 from greenroom.actors.errors import GreenroomError, UsageError
 
@@ -23,20 +22,25 @@ class PendingAnswer:
 
     Attributes:
         text: The encoded frame.
-        waiters: Number of tasks that wait for the answer.
+        wakes: Called when there is a result: one for each task that waits.
         sent: True if the request was sent on the present connection.
         result: Returns the answer or raises the final error; None while neither exists.
     """
 
     id: str
     text: str
-    waiters: int = 0
+    wakes: list[Callable[[], None]] = attrs.field(factory=list)
     sent: bool = False
     result: Callable[[], Ack | Error] | None = None
-    done: trio.Event = attrs.field(factory=trio.Event)
 
     def __repr__(self) -> str:
         return f"<PendingAnswer {self.id}: {'answered' if self.result else 'sent' if self.sent else 'waiting'}>"
+
+    def finish(self, result: Callable[[], Ack | Error]) -> None:
+        """Set the result, and wake the tasks that wait."""
+        self.result = result
+        for wake in self.wakes:
+            wake()
 
 
 @attrs.define(eq=False)
@@ -49,29 +53,25 @@ class PendingAnswers:
     def __repr__(self) -> str:
         return f"<PendingAnswers: {len(self._open)} open>"
 
-    async def ask(self, id_: str, text: str) -> Ack | Error:
-        """Send a request, on as many connections as necessary, and return the answer.
+    def open(self, id_: str, text: str, wake: Callable[[], None]) -> PendingAnswer:
+        """Return the request with this id, a new one or one that another task waits for.
 
         Raises:
             UsageError: A request with this id and another content is pending.
-            GreenroomError: There will be no answer.
-
-        Cancellation: the request may or may not have been sent; ask again with the same id.
         """
         call = self._open.setdefault(id_, PendingAnswer(id_, text))
         if call.text != text:
             raise UsageError(f"another request with the id {id_!r} waits for its answer; every request has its own id")
-        call.waiters += 1
+        call.wakes.append(wake)
         self._poke()
-        try:
-            while call.result is None:
-                await call.done.wait()
-        finally:
-            call.waiters -= 1
-            # after the answer, the id may belong to a new request already
-            if not call.waiters and self._open.get(id_) is call:
-                del self._open[id_]
-        return call.result()
+        return call
+
+    def leave(self, call: PendingAnswer, wake: Callable[[], None]) -> None:
+        """Note that a task waits no longer. A request without waiting tasks is dropped."""
+        call.wakes.remove(wake)
+        # after the answer, the id may belong to a new request already
+        if not call.wakes and self._open.get(call.id) is call:
+            del self._open[call.id]
 
     def frame(self) -> str | None:
         """Return the next request to send, oldest first, and mark the request as sent."""
@@ -87,8 +87,7 @@ class PendingAnswers:
         if call is None or (isinstance(frame, Error) and frame.code == "closing"):
             return
         del self._open[call.id]
-        call.result = lambda: frame
-        call.done.set()
+        call.finish(lambda: frame)
 
     def disconnected(self) -> None:
         """Mark all requests as unsent, because sent ones may be lost; the next connection sends them again."""
@@ -99,8 +98,7 @@ class PendingAnswers:
         """Fail all requests: the connection was given up."""
         calls, self._open = list(self._open.values()), {}
         for call in calls:
-            call.result = partial(_no_answer, error)
-            call.done.set()
+            call.finish(partial(_no_answer, error))
 
 
 def _no_answer(error: Callable[[], GreenroomError]) -> NoReturn:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
 import attrs
@@ -21,7 +20,7 @@ class ConnectionTiming:
         handshake: Limit from the attempt to gw.welcome.
         closing: Limit for the close handshake at the end.
         patience: Delay before a subscribe is repeated that the gateway could not serve.
-        lots: Draws a random number from 0 to 1.
+        lots: Draws a random number from 0 to 1; None: `random.random`.
     """
 
     first: float = 0.25
@@ -32,11 +31,14 @@ class ConnectionTiming:
     handshake: float = 10.0
     closing: float = 1.0
     patience: float = 1.0
-    lots: Callable[[], float] = random.random
+    lots: Callable[[], float] | None = None
 
-    def wait(self, attempt: int) -> float:
-        """Return the seconds to wait after `attempt` short connections or failures in a row, counted from 1."""
-        return min(self.slowest, self.first * 2.0 ** min(attempt - 1, 62)) * self.lots()
+    def wait(self, attempt: int, lot: float) -> float:
+        """Return the seconds to wait after `attempt` short connections or failures in a row, counted from 1.
+
+        `lot`: A random number from 0 to 1.
+        """
+        return min(self.slowest, self.first * 2.0 ** min(attempt - 1, 62)) * lot
 
 
 @attrs.define(eq=False)

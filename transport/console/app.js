@@ -57,6 +57,8 @@ class App {
       evidence: (run) => this.api.evidence(run),
       prices: () => this.api.prices(),
       again: (given) => this.#start(given),
+      messages: (thread, query) => this.api.messages(thread, query),
+      part: (run, file) => this.api.part(run, file),
     });
     this.runs = new Runs(
       {

@@ -1,13 +1,14 @@
 // Several questions answered together: one dialog that shows each action exactly, and the sending of the decisions.
 
-import { Block, foreign } from "./blocks.js";
+import { fill, foreign } from "./blocks.js";
 import { h, say } from "./dom.js";
 import { dialog, show } from "./dialogs.js";
+import { pretty } from "./exact.js";
 import { oneLine } from "./format.js";
 import { freshId } from "./link.js";
 import { subjectOf, ticketWarnings } from "./ticket.js";
 
-const PIECE = 12; // actions that are drawn in one go, so that the page stays quick
+const PIECE = 6; // actions that are drawn in one go, so that the page stays quick
 const TOGETHER = 4; // decisions that are on their way at the same time
 const SHARE = 0.6; // of the messages that the gateway takes from this connection
 
@@ -61,24 +62,26 @@ export function askBatch({ action, questions, isOpen, decide, closed }) {
 
 /** Draw all actions, some per frame; nothing can be confirmed before the last one is there. */
 function draw(list, seen, done, from = 0) {
-  list.append(...seen.slice(from, from + PIECE).map(({ question }) => item(question)));
+  list.append(...seen.slice(from, from + PIECE).map(({ question }, index) => item(question, from + index + 1)));
   const next = from + PIECE;
   if (next >= seen.length) done();
   else requestAnimationFrame(() => draw(list, seen, done, next));
 }
 
-function item({ ticket }) {
-  const { agent, by } = ticket;
+function item({ ticket }, n) {
   const facts = h("span", { class: "batch-facts" });
-  say(facts, "batch.for", { agent: oneLine(agent, 40), by: oneLine(by, 40) });
-  const head = h("div", { class: "batch-head" }, foreign(subjectOf(ticket), "batch-tool"), facts);
-  const values = Object.entries(ticket.arguments ?? {}).map(([name, value]) => {
-    const block = new Block(h("span", { class: "block-name" }, foreign(name)), { quoted: true }).set(value);
-    block.whole();
-    return block.element;
+  say(facts, "batch.for", { agent: oneLine(ticket.agent, 40), by: oneLine(ticket.by, 40) });
+  const place = h("span", { class: "batch-place" }, `${n}.`);
+  const head = h("div", { class: "batch-head" }, place, foreign(subjectOf(ticket), "batch-tool"), facts);
+  const values = Object.entries(ticket.arguments ?? {}).flatMap(([name, value]) => {
+    const text = h("dd");
+    const long = typeof value === "string" && (value.includes("\n") || value.length > 200);
+    fill(text, long ? value : pretty(value), { json: !long });
+    return [h("dt", {}, foreign(name)), text];
   });
-  const none = values.length ? [] : [h("p", { class: "hint", say: "ask.noargs" })];
-  return h("li", { class: "batch-item" }, head, ...values, ...none, ...ticketWarnings(ticket));
+  const none = h("p", { class: "hint", say: "ask.noargs" });
+  const shown = h("dl", { class: "batch-values" }, ...values);
+  return h("li", { class: "batch-item" }, head, values.length ? shown : none, ...ticketWarnings(ticket));
 }
 
 /** Mark the actions that are not open any more. */

@@ -17,7 +17,7 @@ export function parseExact(text) {
 const VALUES = new Set(["arguments", "result", "output", "parameters", "responseSchema"]);
 const HAS_VALUES = new RegExp(`"(?:${[...VALUES].join("|")})":`);
 
-const TICKETS = /^\{"type":"gw\.(?:tickets|asked)"/;
+const TICKETS = /^\{\s*"type":\s*"gw\.(?:tickets|asked)"/;
 
 /**
  * Parse an event (or a frame of the gateway). The values of tools and models in its payload are exact; all other

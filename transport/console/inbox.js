@@ -42,7 +42,7 @@ export class Inbox {
     this.rows = new InboxRows(this.list, {
       chosen: (question) => this.#choose(question),
       ticked: (question, event) => this.#tick(question, event),
-      opened: () => this.detail.focus(),
+      opened: () => (this.detail.over ? this.detail.focus() : this.rows.focus()),
     });
     this.detail = new InboxDetail({
       ...context,
@@ -88,7 +88,11 @@ export class Inbox {
     if (before) this.#sayNew(fresh);
     this.#counted();
     this.#schedule();
-    if (first && this.shown) this.#more();
+    if (!this.shown) return;
+    if (!this.rows.current) this.#first();
+    if (!before) this.#draw();
+    if (!before && document.activeElement === document.body) this.rows.focus();
+    if (first) this.#more();
   }
 
   /** The watch was refused. */
@@ -139,8 +143,12 @@ export class Inbox {
     this.list.settle();
     this.#more();
     this.#draw();
-    if (!this.rows.current) this.rows.choose(this.rows.next(null), { quiet: true });
+    if (!this.rows.current || !this.list.rows.includes(this.rows.current)) this.#first();
     this.rows.focus();
+  }
+
+  #first() {
+    this.rows.choose(this.rows.next(null), { quiet: true });
   }
 
   /** Redraw all texts in another language. */
@@ -262,14 +270,14 @@ export class Inbox {
     this.list.show(view);
     this.#anchor = null;
     this.rows.top();
-    this.rows.choose(this.rows.next(null), { quiet: true });
+    this.#first();
     this.#draw();
   }
 
   /** Let new questions in, and drop those that were answered. */
   #settle() {
     this.list.settle();
-    if (!this.list.rows.includes(this.rows.current)) this.rows.choose(this.rows.next(null), { quiet: true });
+    if (!this.list.rows.includes(this.rows.current)) this.#first();
     this.#draw();
     this.rows.focus();
   }
@@ -376,12 +384,13 @@ export class Inbox {
 
   /** Note what became of a decision; true if it counts. */
   async #sent(question, frame, promise) {
-    const word = t(frame.action === "cancel" ? "inbox.denied" : "result" in frame ? "inbox.answered" : "inbox.approved");
+    const key = wordOf(frame);
+    const word = t(key);
     let good = true;
     try {
       const ack = await promise;
-      const [key, values] = ack.status === "duplicate" ? ["inbox.again", { word }] : [null, {}];
-      this.list.answered(question, key ? [key, values, "good"] : [wordOf(frame), {}, frame.action === "cancel" ? "bad" : "good"]);
+      const said = ack.status === "duplicate" ? ["inbox.again", { word }] : [key, {}];
+      this.list.answered(question, [...said, frame.action === "cancel" ? "bad" : "good"]);
       announce(t("inbox.said", { word, tool: subjectOf(question.ticket) }));
     } catch (error) {
       good = false;
@@ -398,10 +407,13 @@ export class Inbox {
 
   /** Open the next question. */
   #leave() {
-    const inCard = this.detail.element.contains(document.activeElement);
+    const over = this.detail.over && this.detail.element.contains(document.activeElement);
     this.rows.choose(this.rows.next(this.rows.current));
     this.#draw();
-    if (!this.rows.current || !inCard || !this.detail.focus()) this.rows.focus();
+    if (!over || !this.detail.focus()) {
+      this.detail.close();
+      this.rows.focus();
+    }
   }
 
   // --- --- the keyboard ----------------------------------------------------------------------------------------------
@@ -409,10 +421,10 @@ export class Inbox {
   /** Handle a key; true if it had a meaning. */
   key(event) {
     const { key, shiftKey } = event;
-    const moves = { ArrowDown: 1, ArrowUp: -1, PageDown: this.rows.page, PageUp: -this.rows.page };
+    const pages = { PageDown: this.rows.page, PageUp: -this.rows.page, Home: -Infinity, End: Infinity };
+    const moves = { ArrowDown: 1, ArrowUp: -1, ...pages };
     const inDetail = this.detail.element.contains(event.target);
     if (key in moves && !inDetail) return this.#move(moves[key], shiftKey);
-    if ((key === "Home" || key === "End") && !inDetail) return this.#move(key === "Home" ? -Infinity : Infinity, shiftKey);
     if (key === "Escape") return this.#escape();
     if (inDetail && event.target.closest("button, a, summary") && key === "Enter") return false;
     if (key === " " && this.rows.element.contains(event.target)) return this.#tickCurrent();

@@ -11,7 +11,7 @@ import { formOf } from "./ticket.js";
 
 export class InboxDetail {
   #question = null;
-  #ticket = null; // the shown ticket of the question
+  #ticket; // the drawn ticket of the question; undefined: nothing is drawn yet
   #card = null;
   #mine = false;
   #asked = null; // the question whose whole ticket is being read
@@ -24,7 +24,7 @@ export class InboxDetail {
       context.closed();
     };
     this.back = button("icon-only quiet inbox-back", { sayLabel: "inbox.back", on: { click: leave } }, icon("back"));
-    this.who = h("span", { class: "inbox-who" });
+    this.who = h("h2", { class: "inbox-who" });
     this.run = h("a", { class: "button small inbox-run", say: "inbox.run" });
     this.head = h("div", { class: "inbox-detail-head" }, this.back, this.who, this.run);
     this.body = h("div", { class: "inbox-detail-body" });
@@ -41,7 +41,7 @@ export class InboxDetail {
   show(question, { mine }) {
     this.#question = question;
     this.#mine = mine;
-    this.#ticket = null;
+    this.#ticket = undefined;
     this.draw();
   }
 
@@ -50,7 +50,7 @@ export class InboxDetail {
     const question = this.#question;
     const ticket = question?.ticket ?? null;
     this.head.hidden = !question;
-    if (this.#ticket === ticket && (ticket || this.body.firstChild)) return this.#settled();
+    if (this.#ticket === ticket) return this.#settled();
     if (this.#ticket && ticket && this.#ticket.ticketId === ticket.ticketId && this.#card?.held) return;
     this.#ticket = ticket;
     this.#card = null;
@@ -117,6 +117,11 @@ export class InboxDetail {
     return this.#card?.press(event) ?? false;
   }
 
+  /** True if the question takes the place of the list, as on a phone. */
+  get over() {
+    return getComputedStyle(this.back).display !== "none";
+  }
+
   /** Focus the card; on a phone, show it in place of the list. False if there is none. */
   focus() {
     if (!this.#question) return false;
@@ -128,9 +133,8 @@ export class InboxDetail {
   /** On a phone, show the list again; false if it is shown. */
   close() {
     const open = this.element.classList.contains("is-open");
-    const over = getComputedStyle(this.back).display !== "none";
     this.element.classList.remove("is-open");
-    return open && (over || this.element.contains(document.activeElement));
+    return open && (this.over || this.element.contains(document.activeElement));
   }
 }
 

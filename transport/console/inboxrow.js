@@ -40,7 +40,8 @@ export class InboxRow {
     facts.append(foreign(oneLine(ticket.agent, 40), "ask-agent"), " ", h("span", { class: "ask-by" }));
     this.by = facts.lastElementChild;
     const what = h("span", { class: "ask-what" }, this.title, " ", this.message);
-    const main = h("span", { class: "ask-main" }, what, " ", this.values, this.note);
+    const line = h("span", { class: "ask-line" }, this.note, " ", this.values);
+    const main = h("span", { class: "ask-main" }, what, " ", line);
     this.element = h(
       "li",
       { class: "ask-row", role: "option", id: `ask-${(made += 1)}`, data: { ticket: question.id } },
@@ -84,7 +85,6 @@ export class InboxRow {
     this.note.hidden = !note;
     this.note.className = `ask-note tone-${note?.[2] ?? "soft"}`;
     if (note) say(this.note, note[0], note[1]);
-    this.values.hidden = Boolean(note);
     say(this.when, "inbox.since", { at: moment(Date.parse(ticket.requestedAt)) }, "title");
     this.age();
   }

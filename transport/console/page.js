@@ -7,6 +7,7 @@ import { askFork } from "./dialogs.js";
 import { announce, button, h, icon, say, sign, tell } from "./dom.js";
 import { ago, compact, moment, number, oneLine, wholeSeconds } from "./format.js";
 import { addressOf } from "./session.js";
+import { showConversation } from "./conversation.js";
 import { showEvidence } from "./evidence.js";
 import { Timeline } from "./timeline.js";
 import { Waterfall } from "./waterfall.js";
@@ -60,6 +61,7 @@ export class Page {
     this.artifacts = new ArtifactList();
     part("artifacts").append(this.artifacts.element);
     part("page").addEventListener("artifact", ({ detail }) => this.#artifact(detail));
+    part("page").addEventListener("part", ({ detail }) => detail.found(this.#parts(detail.part)));
     WIDE.addEventListener("change", () => this.#settle());
     this.#settle();
     this.#composer();
@@ -228,7 +230,11 @@ export class Page {
     values.steps(number(model.step));
     values.tokens(
       model.usage.input + model.usage.output
-        ? t("run.tokens.of", { input: compact(model.usage.input), output: compact(model.usage.output) })
+        ? t("run.tokens.of", {
+            input: compact(model.usage.input),
+            output: compact(model.usage.output),
+            cached: model.usage.cached > 0 ? compact(model.usage.cached) : "",
+          })
         : "",
     );
     values.model(model.model);
@@ -310,6 +316,7 @@ export class Page {
         line.hidden = !text;
         if ((name === "parent" || name === "forkedFrom") && text)
           value.replaceChildren(h("a", { href: addressOf(text.replace(/@\d+$/, "")) }, text)); // run@step
+        else if (name === "thread" && text) value.replaceChildren(talkButton(oneLine(text, 300), () => this.#talk()));
         else tell(value, oneLine(text, 300));
       };
     }
@@ -347,6 +354,19 @@ export class Page {
   get #question() {
     const { agent, input } = this.#entry.model;
     return { agent, text: input };
+  }
+
+  /** Where the bytes of the shown run's images and files come from. */
+  #parts(file) {
+    const { run } = this.#entry;
+    return { load: () => this.context.part(run, file), explain: this.context.explain };
+  }
+
+  #talk() {
+    const { run, model } = this.#entry;
+    const { messages, part: bytes, explain } = this.context;
+    const load = (query) => messages(model.thread, query);
+    showConversation({ thread: model.thread, load, bytes: (file) => bytes(run, file), explain });
   }
 
   #evidence() {
@@ -426,3 +446,7 @@ export class Page {
     if (done) this.context.open(sent.run);
   }
 }
+
+/** The name of a thread, which opens its conversation. */
+const talkButton = (name, click) =>
+  button("quiet talk-open", { id: "talk", sayTitle: "talk.open", on: { click } }, icon("person"), foreign(name));

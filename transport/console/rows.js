@@ -3,8 +3,9 @@
 import { aboutOf, kindOf, opener } from "./artifacts.js";
 import { Block, copyFrom, foreign, Prose, runLink } from "./blocks.js";
 import { button, h, icon, say, sign, tell } from "./dom.js";
-import { compact, duration, moment, offset, oneLine, percent, size } from "./format.js";
+import { compact, duration, moment, offset, oneLine, percent } from "./format.js";
 import { Rich } from "./markdown.js";
+import { pictureOf } from "./pictures.js";
 import { proposalBody, statusOf } from "./proposal.js";
 import { Values } from "./values.js";
 import { knows, t } from "./words.js";
@@ -42,17 +43,9 @@ class InputRow extends Row {
     say(head, key, { by: oneLine(item.by ?? t("item.unnamed"), 60) });
     const text = new Prose("is-input");
     text.set(item.text);
-    const lines = (item.attachments ?? []).map((part) => h("div", { class: "input-part" }, attached(part)));
+    const lines = (item.attachments ?? []).map((part) => pictureOf(part));
     super(item, origin, icon("person"), head, text.element, ...lines);
   }
-}
-
-/** One line about an image or a file of an input: its type, its size or address, its name. Its bytes are not read. */
-function attached(part) {
-  const known = part !== null && typeof part === "object" ? part : {};
-  const bytes = Number.isFinite(known.size) ? size(known.size) : known.url;
-  const said = [known.mediaType, bytes, known.name].filter((word) => typeof word === "string" && word);
-  return oneLine(said.join(" · ") || JSON.stringify(part), 300);
 }
 
 class StepRow extends Row {

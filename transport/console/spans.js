@@ -7,7 +7,8 @@ const STAGES = new Set(
 );
 
 export class Spans {
-  rows = []; // {kind: step | model | call | pause, name, id, nested, segments: [{kind: run | wait, from, to}], usage, bad}
+  // {kind: step | model | call | pause, name, id, nested, segments: [{kind: run | wait, from, to}], usage, bad}
+  rows = [];
   waits = []; // {from, to}: the whole run waited; `to` is null while it does
   #rows = new Map(); // key -> row
 
@@ -125,8 +126,8 @@ export function timesOf({ segments }, now) {
 const LONGEST_WAIT = 0.12; // of the time of work: what a longer wait of the whole run takes of the drawing
 
 /**
- * A function from a moment to its place, 0 to 1, in a drawing of the run. Waiting for people may take days: a wait of the
- * whole run takes a small part of the drawing at most, and all work keeps its proportions.
+ * A function from a moment to its place, 0 to 1, in a drawing of the run. Waiting for people may take days: a wait of
+ * the whole run takes a small part of the drawing at most, and all work keeps its proportions.
  */
 export function scaleOf({ waits }, from, to) {
   const bounded = waits.map((wait) => ({ from: wait.from, to: Math.min(to, wait.to ?? to) }));

@@ -8,6 +8,7 @@ here: the time for a head, idle connections, control frames and fragments, and p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Final, Literal
 from urllib.parse import quote, unquote_to_bytes
@@ -31,6 +32,8 @@ from .response_stream import ResponseStream
 from .shared_stream import PeerStalled
 from .ws_connection import converse
 
+LINGER: Final = 2.0
+"""Seconds for a peer to end what it sends after the end of its connection."""
 ADDRESSES: Final = 64
 """Addresses of the server whose accepted Host headers are kept."""
 _CLOSE: Final = 0x88
@@ -102,6 +105,7 @@ class AsgiStream:
         receive: Returns the server's next message, in trio.
         outbox: Takes messages for the server.
         stopping: True once the server ends this connection, and waits for a well-formed end.
+        unread: True while there may be more of a body, or more messages of a WebSocket.
     """
 
     gateway: Gateway
@@ -112,6 +116,7 @@ class AsgiStream:
     stopping: bool = False
     torn: bool = False
     stalled: bool = False
+    unread: bool = True
     pending: Literal[False] = False
     received_at: float = attrs.field(factory=trio.current_time)
     sent: float = attrs.field(factory=trio.current_time)
@@ -133,6 +138,18 @@ class AsgiStream:
         self._on_stop = callback
         if self.stopping:
             callback()
+
+    @contextmanager
+    def lost_by(self, outbox: Outbox) -> Iterator[None]:
+        """Cancel the block if the server takes nothing more: its `send` has failed."""
+        with trio.CancelScope() as scope:
+
+            def lose() -> None:
+                self.torn = True
+                scope.cancel()
+
+            outbox.on_lost(lose)
+            yield
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -211,6 +228,13 @@ class AsgiStream:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
+    async def drain(self) -> None:
+        """Discard what the peer still sends: some servers (hypercorn) wait until it is received, for ever."""
+        with trio.move_on_after(LINGER):
+            while self.unread:
+                message = await self.receive()
+                self.unread = bool(message.get("more_body", message["type"] == "websocket.receive"))
+
     async def gone(self) -> bool:
         """Wait until the peer has disconnected."""
         while (await self.receive())["type"] != "http.disconnect":
@@ -226,7 +250,7 @@ class AsgiStream:
             raise gr.RuntimeClosed("the server ends this connection")
         self.received_at = trio.current_time()
         if message["type"] != "websocket.receive":
-            self.torn = True
+            self.torn, self.unread = True, False
             raise MessagesEnded(message.get("code"), message.get("reason"))
         text = message.get("text")
         data: str | bytes = message.get("bytes") or b"" if text is None else text
@@ -281,16 +305,18 @@ class AsgiExchange:
         if head.size is not None and head.size > limits.body_bytes:
             raise Refused("too_big", f"the body is larger than {limits.body_bytes} bytes")
         if head.size == 0 and head.method in ("GET", "HEAD", "OPTIONS"):
+            self.stream.unread = False
             return b""
         with trio.move_on_after(limits.body_seconds):
             more = True
             while more:
                 message = await self.stream.receive()
                 if message["type"] != "http.request":
+                    self.stream.unread = False
                     raise PeerGone
                 parts.append(message.get("body") or b"")
                 size += len(parts[-1])
-                more = bool(message.get("more_body"))
+                more = self.stream.unread = bool(message.get("more_body"))
                 if size > limits.body_bytes:
                     raise Refused("too_big", f"the body is larger than {limits.body_bytes} bytes")
             return b"".join(parts)
@@ -320,12 +346,13 @@ async def serve_connection(stream: AsgiStream, doorways: Doorways, scope: Mappin
     """Serve a request or a WebSocket of an ASGI server. Raises nothing but Cancelled."""
     gateway, outbox = stream.gateway, stream.outbox
     try:
-        if gateway.closing or gateway.full:
-            gateway.metrics.refused("connections")
-            await _refuse(stream, scope, turned_away(gateway))
-        else:
-            with gateway.connection(stream):
-                await _serve(stream, doorways, scope)
+        with stream.lost_by(outbox):
+            if gateway.closing or gateway.full:
+                gateway.metrics.refused("connections")
+                await _refuse(stream, scope, turned_away(gateway))
+            else:
+                with gateway.connection(stream):
+                    await _serve(stream, doorways, scope)
     except HUNG_UP:
         pass
     except BaseException as error:  # noqa: BLE001, ASYNC103 - a supervision boundary: one connection must not end the gateway

@@ -19,6 +19,8 @@ REPLIES: Final[Mapping[str, tuple[str, ...]]] = {
     "watch": ("gw.runs", "gw.error"),
     "watchTickets": ("gw.tickets", "gw.error"),
     "unwatch": ("gw.unwatched", "gw.error"),
+    "threads": ("gw.threads", "gw.error"),
+    "messages": ("gw.messages", "gw.error"),
     "start": ("gw.ack", "gw.error"),
     "fork": ("gw.ack", "gw.error"),
     **dict.fromkeys(COMMANDS, ("gw.ack", "gw.error")),

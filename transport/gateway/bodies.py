@@ -18,7 +18,7 @@ from greenroom.actors.contract.lifecycle import RunStatus, Stage
 from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.contract.tasks import TaskStatus
-from greenroom.actors.contract.thread_messages import ThreadMessages
+from greenroom.actors.contract.threads.messages import ThreadMessages
 from greenroom.actors.contract.waiting_for import WaitKind
 from greenroom.actors.evidence.account import RunEvidence
 from greenroom.actors.permission.remembered import RememberAs, RememberScope
@@ -122,6 +122,13 @@ class QueueLine(ResponseBody, frozen=True, kw_only=True):
     oldest: datetime | None
     scheduled: int
     later: datetime | None
+
+
+class Me(ResponseBody, frozen=True, kw_only=True):
+    """The principal of a request; null without a token."""
+
+    principal: str | None
+    scopes: tuple[str, ...]
 
 
 class QueueList(ResponseBody, frozen=True, kw_only=True):
@@ -316,6 +323,7 @@ BODIES: Final[Mapping[str, type[msgspec.Struct]]] = {
         Health,
         RunBody,
         RunEvidence,
+        Me,
         AgentList,
         QueueLine,
         QueueList,

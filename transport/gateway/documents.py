@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final
 
 from greenroom.actors.contract.schemas import event_schemas
@@ -20,9 +20,9 @@ async def schemas(_: Gateway, __: Request) -> Response:
     return _schemas()
 
 
-async def openapi_document(gateway: Gateway, _: Request) -> Response:
-    """Serve the OpenAPI document."""
-    return _openapi(tuple(gateway.routes))
+async def openapi_document(gateway: Gateway, request: Request) -> Response:
+    """Serve the OpenAPI document; of a mounted gateway it names the path where that is."""
+    return _openapi(tuple(gateway.routes), request.root)
 
 
 async def asyncapi_document(_: Gateway, __: Request) -> Response:
@@ -35,9 +35,10 @@ def _schemas() -> Response:
     return json_response(event_schemas())
 
 
-@cache
-def _openapi(routes: tuple[Route[Gateway], ...]) -> Response:
-    return json_response(openapi(routes))
+@lru_cache(4)
+def _openapi(routes: tuple[Route[Gateway], ...], root: str) -> Response:
+    document = openapi(routes)
+    return json_response(document | {"servers": [{"url": root}]} if root else document)
 
 
 @cache

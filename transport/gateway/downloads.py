@@ -89,11 +89,11 @@ class Downloads:
         self.begin(who)
         with ExitStack() as stack:
             stack.callback(self.end, who)
-            stored = await read()
+            file = await read()
             end = stack.pop_all().close  # now the response ends the download
-        tag = f'"{stored.sha256}"'
+        tag = f'"{file.sha256}"'
         headers = [
-            ("content-disposition", _attachment(stored.name or stored.sha256[:16])),
+            ("content-disposition", _attachment(file.name or file.sha256[:16])),
             ("content-security-policy", POLICY),
             ("cross-origin-resource-policy", "same-origin"),
             ("cache-control", "private, no-cache"),
@@ -101,7 +101,7 @@ class Downloads:
         ]
         if request.headers.get("if-none-match") == tag:
             return Response(status=304, headers=headers, sent=end)
-        return Response(body=stored.data or b"", content_type=_type(stored.media_type), headers=headers, sent=end)
+        return Response(body=file.data or b"", content_type=_type(file.media_type), headers=headers, sent=end)
 
 
 def _type(kind: str) -> str:

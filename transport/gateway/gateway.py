@@ -36,8 +36,9 @@ from .http import Route
 from .metrics import Metrics
 from .questions import QuestionBoard
 from .request_head import Head
+from .scrape import Scrapes
 from .sign_in import SignIn
-from .threads import Threads
+from .threads import ThreadAccess
 
 logger = logging.getLogger("greenroom.gateway")
 
@@ -78,6 +79,7 @@ class Gateway:
         a2a: The agents that are offered over A2A, and who may read their cards.
         mcp: Keys of the agents that are MCP tools; None: all agents of the process.
         questions: The open streams that put questions to their clients.
+        scrapes: Answers scrapes of the metrics.
         crashes: Names the parts of the gateway that have crashed of late.
     """
 
@@ -108,9 +110,10 @@ class Gateway:
     _of: Counter[str] = attrs.field(factory=Counter)
     _ids: itertools.count[int] = attrs.field(factory=itertools.count)
     authenticator: Authenticator = attrs.field(init=False)
+    scrapes: Scrapes = attrs.field(init=False)
     fanout: RunPumps = attrs.field(init=False)
     api: Api = attrs.field(init=False)
-    threads: Threads = attrs.field(init=False)
+    threads: ThreadAccess = attrs.field(init=False)
     feed: RunListFeed = attrs.field(init=False)
     server_sent: Callable[[gr.EventSlice], bytes] = attrs.field(init=False)
 
@@ -121,10 +124,11 @@ class Gateway:
             text = "%d connections at most, not %d: this process may open %s files (RLIMIT_NOFILE, ulimit -n)"
             logger.warning(text, self.most, self.limits.connections, files)
         self.authenticator = Authenticator(self.keyring, self.sign_ins, self.log_failure)
+        self.scrapes = Scrapes(self.runtime, self.metrics)
         self.fanout = RunPumps(self.log_failure)
         self.api = Api(self.runtime)
         reader, shared = self.runtime.reader, self.runtime.store.shared
-        self.threads = Threads(reader)
+        self.threads = ThreadAccess(reader)
         self.feed = RunListFeed(reader, self.limits.watch_seconds, self.log_failure, shared=shared)
         self.server_sent = self._server_sent  # one bound method: slices cache the encoding by this object
 
@@ -284,6 +288,7 @@ class Gateway:
     def say_goodbye(self, *, restart: bool) -> None:
         """Close all WebSockets with a reconnect delay, and end all streams."""
         self.closing = True
+        self.scrapes.close()
         self.parting = RESTART if restart else GOING_AWAY
         self.emptied = trio.Event()
         self.stopping.set()

@@ -32,6 +32,7 @@ PARAMS: Final[Mapping[str, Schema]] = {
     "thread": {"type": "string", "description": "A thread's id; a slash in it is written %2F."},
     "position": {"type": "integer", "minimum": 1, "description": "A message's position in its thread."},
     "place": {"type": "integer", "minimum": 0, "description": "The place of an image or a file in its message."},
+    "sha256": {"type": "string", "description": "The digest of an image or a file, as events have it."},
     "artifact": {"type": "string", "description": "An artifact's id, as in the event that tells of it."},
 }
 """Schemas of the parameters in routes' templates."""
@@ -122,7 +123,8 @@ def _operation(route: Route[object]) -> Schema:
         name = route.body if isinstance(route.body, str) else route.body.__name__
         operation["requestBody"] = {"required": True, "content": _content(name)}
     if route.scope is not None:
-        operation["security"] = [{"bearer": [] if route.scope == "any" else [route.scope]}]
+        scopes = [] if route.scope in ("any", "maybe") else [route.scope]
+        operation["security"] = [{"bearer": scopes}, *([{}] if route.scope == "maybe" else [])]
     return operation
 
 

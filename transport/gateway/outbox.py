@@ -17,6 +17,8 @@ import trio
 
 from greenroom.supervision import Raised, acapture
 
+from .http import nothing
+
 Message = dict[str, Any]
 """A message of ASGI."""
 Receive = Callable[[], Awaitable[Message]]
@@ -45,6 +47,7 @@ class Outbox(ABC):
         self._added = self._sent = 0  # bytes
         self._has_room: trio.Event | None = None
         self._most = 0
+        self._on_lost: Callable[[], None] = nothing
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} with {self.pending} bytes>"
@@ -61,6 +64,10 @@ class Outbox(ABC):
         self._added += size
         self._items.append((item, size))
         self._wake()
+
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        """Call `callback` if the server takes no further message before the end."""
+        self._on_lost = callback
 
     def end(self) -> None:
         """Add nothing further: the pump ends when it has sent everything."""
@@ -86,6 +93,11 @@ class Outbox(ABC):
         if self._has_room is not None:
             self._has_room.set()
 
+    def _note_end(self) -> None:
+        self._note_room()
+        if not self.ended:
+            self._on_lost()
+
     # --- the server's end --------------------------------------------------------------------------------------------
 
     async def pump(self, send: Send) -> None:
@@ -102,7 +114,7 @@ class Outbox(ABC):
                     self._tell(self._note_room)
         finally:
             self.broken = True
-            self._tell(self._note_room)
+            self._tell(self._note_end)
 
     def _next(self) -> tuple[Message, int]:
         """Take a message: the next one, or one of the chunks that are there."""

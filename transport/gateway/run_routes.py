@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
 
-import attrs
 import msgspec
 
 import greenroom as gr
@@ -59,23 +58,17 @@ async def readyz(gateway: Gateway, _: Request) -> Response:
 
 
 async def measured(gateway: Gateway, _: Request) -> Response:
-    """Serve the counters for Prometheus."""
-    runtime = gateway.runtime
-    statistics, now = runtime.reader.statistics(), runtime.clock.now()
-    shared = runtime.store.shared
-    queues = await runtime.store.queues() if shared else ()
-    processes = await runtime.store.processes() if shared else ()
-    body = gateway.metrics.text(
-        live=statistics.live,
-        followed=statistics.followed,
-        store=attrs.asdict(statistics.store),
-        queues=[(queue, 0.0 if queue.oldest is None else (now - queue.oldest).total_seconds()) for queue in queues],
-        processes=processes,
-    )
-    return Response(body=body, content_type=metrics.CONTENT_TYPE)
+    """Serve the metrics for Prometheus."""
+    return Response(body=await gateway.scrapes.text(), content_type=metrics.CONTENT_TYPE)
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
+
+
+async def me(_: Gateway, request: Request) -> Response:
+    """Tell a client who it is; a page asks before its person has signed in, so nobody is an answer, too."""
+    who = request.principal
+    return json_response({"principal": None if who is None else who.name, "scopes": sorted(who.scopes) if who else []})
 
 
 async def agents(gateway: Gateway, _: Request) -> Response:
@@ -300,7 +293,11 @@ ROUTES: Final[tuple[Route[Gateway], ...]] = (
     ),
     Route(
         method="GET", template="/metrics", handler=measured, scope="admin", tag="health",
-        summary="Counters for Prometheus", responses={200: ("Prometheus text.", "text/plain")},
+        summary="Metrics for Prometheus", responses={200: ("Prometheus text.", "text/plain")},
+    ),
+    Route(
+        method="GET", template="/v1/me", handler=me, scope="maybe", tag="health",
+        summary="Who sends the request", responses={200: ("Its principal.", "Me")},
     ),
     Route(
         method="GET", template="/v1/agents", handler=agents, scope="start",

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 import greenroom as gr
 from greenroom.actors.contract.parts import Part
-from greenroom.actors.contract.thread_messages import ThreadMessage, ThreadMessages
+from greenroom.actors.contract.threads.messages import ThreadMessage, ThreadMessages
 from greenroom.actors.runtime.thread_access import MayJoin
 
 from ..protocol.limits import PAGE_BYTES
@@ -33,7 +33,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 @attrs.define
-class _Lines:
+class _ThreadLines:
     """The lines of a page under construction, and the query and index of the last one."""
 
     limit: int
@@ -53,14 +53,14 @@ class _Lines:
         self.last = query, index
 
 
-class Threads:
+class ThreadAccess:
     """The operations on threads, each on behalf of a principal. Refusals raise `Refused`."""
 
     def __init__(self, reader: gr.RunReader) -> None:
         self._reader = reader
 
     def __repr__(self) -> str:
-        return f"<Threads of {self._reader!r}>"
+        return f"<ThreadAccess of {self._reader!r}>"
 
     async def page(self, who: Principal, order: ListThreads) -> tuple[Sequence[ThreadLine], str | None]:
         """Return a page of the threads that are open to the principal, and the cursor of the next page.
@@ -78,7 +78,7 @@ class Threads:
             return await self._gathered(who, query)
 
     async def _gathered(self, who: Principal, query: gr.ThreadQuery) -> tuple[Sequence[ThreadLine], str | None]:
-        reader, lines = self._reader, _Lines(query.limit)
+        reader, lines = self._reader, _ThreadLines(query.limit)
         scan = query.limit if who.sees is everything else SCAN
         part: gr.ThreadQuery | None = attrs.evolve(query, limit=scan)
         while part is not None:
@@ -94,7 +94,7 @@ class Threads:
                 return lines.lines, await self._cursor(who, lines)
         return lines.lines, None
 
-    async def _cursor(self, who: Principal, lines: _Lines) -> str | None:
+    async def _cursor(self, who: Principal, lines: _ThreadLines) -> str | None:
         """Return the cursor after the last line: that of a page that ends there."""
         if lines.last is None:
             return None

@@ -304,12 +304,12 @@ class WebSocketConnection:
             return await api.fork(self.who, command)
         return await api.command(self.who, command)
 
-    async def _page(self, frame: up.PageRequest) -> down.Threads | down.Messages:
+    async def _page(self, frame: up.PageRequest) -> down.ThreadsFrame | down.MessagesFrame:
         threads = self._gateway.threads
         if isinstance(frame, up.ListThreads):
             lines, cursor = await threads.page(self.who, frame)
-            return down.Threads(id=frame.id, threads=tuple(lines), cursor=cursor)
-        return down.Messages(id=frame.id, page=await threads.messages(self.who, frame))
+            return down.ThreadsFrame(id=frame.id, threads=tuple(lines), cursor=cursor)
+        return down.MessagesFrame(id=frame.id, page=await threads.messages(self.who, frame))
 
     async def _authenticate(self, token: str) -> Actions:
         """Find the principal of a token. A refusal closes the connection; it is not the answer to a request."""

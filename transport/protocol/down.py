@@ -12,7 +12,7 @@ import msgspec
 
 from greenroom.actors.contract.casing import camel
 from greenroom.actors.contract.plain import JSONObject
-from greenroom.actors.contract.thread_messages import ThreadMessages
+from greenroom.actors.contract.threads.messages import ThreadMessages
 
 from .lines import Counts, ListedTicketLine, RunLine, ThreadLine
 
@@ -148,7 +148,7 @@ class Unwatched(Frame, frozen=True, kw_only=True, tag="gw.unwatched"):
     watch: str
 
 
-class Threads(Frame, frozen=True, kw_only=True, tag="gw.threads"):
+class ThreadsFrame(Frame, frozen=True, kw_only=True, tag="gw.threads"):
     """A page of threads. `cursor` requests the next page; null on the last one."""
 
     id: str
@@ -156,7 +156,7 @@ class Threads(Frame, frozen=True, kw_only=True, tag="gw.threads"):
     cursor: str | None
 
 
-class Messages(Frame, frozen=True, kw_only=True, tag="gw.messages"):
+class MessagesFrame(Frame, frozen=True, kw_only=True, tag="gw.messages"):
     """A page of a thread's messages; `page` is the body of the response over HTTP."""
 
     id: str
@@ -219,8 +219,8 @@ DOWN: Final[Mapping[str, type[Frame]]] = {
     "gw.tickets": Tickets,
     "gw.asked": AskedTickets,
     "gw.unwatched": Unwatched,
-    "gw.threads": Threads,
-    "gw.messages": Messages,
+    "gw.threads": ThreadsFrame,
+    "gw.messages": MessagesFrame,
     "gw.tick": Tick,
     "gw.ack": Ack,
     "gw.error": Error,

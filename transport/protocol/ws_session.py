@@ -349,7 +349,7 @@ class WebSocketSession:
             self._answer(ack)
         return ()
 
-    def page_read(self, page: down.Threads | down.Messages) -> Actions:
+    def page_read(self, page: down.ThreadsFrame | down.MessagesFrame) -> Actions:
         """Answer with a page."""
         if self._pending() is not None:
             self._answer(page)

@@ -118,6 +118,7 @@ class OpenGateway:
         stream = self.begin(scope, receive, outbox)
         try:
             await outbox.over()
+            await stream.drain()
         except trio.Cancelled:
             stream.stop()
             with trio.move_on_after(FAREWELL, shield=True):

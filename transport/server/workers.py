@@ -16,6 +16,7 @@ the pipe ends, and the worker stops in order.
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 import signal
@@ -113,6 +114,7 @@ class Workers:
         environment: The variables of the workers.
         count: Number of workers.
         listeners: The bound sockets.
+        own_listeners: For each worker the sockets on which only this worker accepts; empty if there are none.
         on_end: Called when a worker has ended and is replaced: its number, its exit code, and the seconds until then.
         pids: The process ids of the workers.
     """
@@ -123,6 +125,7 @@ class Workers:
     count: int
     listeners: Sequence[trio.SocketListener]
     on_end: Callable[[int, int, float], None]
+    own_listeners: Sequence[Sequence[trio.SocketListener]] = ()
     pids: set[int] = attrs.field(init=False, factory=set)
     _stopping: trio.Event = attrs.field(init=False, factory=trio.Event)
     _serving: set[int] = attrs.field(init=False, factory=set)
@@ -185,7 +188,7 @@ class Workers:
         ready, reports = os.pipe()
         link = WorkerLink(
             f"{socket.gethostname()}-{os.getpid()}-{index}-{secrets.token_hex(3)}",
-            tuple(listener.socket.fileno() for listener in self.listeners),
+            tuple(listener.socket.fileno() for listener in self._listeners_of(index)),
             life,
             reports,
         )
@@ -217,6 +220,9 @@ class Workers:
             self._refused = code if code > 0 else 1
             self._settled.set()
         return code
+
+    def _listeners_of(self, index: int) -> Sequence[trio.SocketListener]:
+        return [*self.listeners, *(self.own_listeners[index - 1] if self.own_listeners else ())]
 
     async def _note_ready(self, index: int, descriptor: int) -> None:
         async with trio.lowlevel.FdStream(descriptor) as stream:
@@ -257,6 +263,7 @@ class WorkerOptions:
     Attributes:
         count: Number of workers.
         host, port: Address to bind; 0 for a free port.
+        metrics_port: First of further ports, one for each worker, on which only that worker accepts; None for no ports.
         command: The command line of a worker, without its address and its link.
         environment: The variables of the workers.
         on_end: Called when a worker has ended and is replaced, as in `Workers`.
@@ -268,6 +275,7 @@ class WorkerOptions:
     command: Sequence[str]
     environment: dict[str, str] = attrs.field(repr=False)
     on_end: Callable[[int, int, float], None]
+    metrics_port: int | None = None
 
 
 @asynccontextmanager
@@ -280,15 +288,18 @@ async def open_workers(store: Store, options: WorkerOptions) -> AsyncIterator[tu
         CannotBind: The address cannot be bound.
         StoreError: The store cannot be opened, or has failed.
     """
+    listeners = await _bound(options.host, options.port)
+    own_listeners = list[Sequence[trio.SocketListener]]()
     try:
-        listeners = await trio.open_tcp_listeners(options.port, host=options.host, backlog=BACKLOG)
-    except OSError as error:
-        raise CannotBind(options.host, options.port, error) from error
-    try:
+        if options.metrics_port is not None:
+            for index in range(options.count):
+                own_listeners.append(await _bound(options.host, options.metrics_port + index))
         async with open_store(store), open_collapsing_nursery() as nursery:
             store.publish({}, room=0)
             command = [*options.command, "--host", options.host, "--port", str(listeners[0].socket.getsockname()[1])]
-            workers = Workers(store, command, options.environment, options.count, listeners, options.on_end)
+            workers = Workers(
+                store, command, options.environment, options.count, listeners, options.on_end, own_listeners
+            )
             try:
                 yield workers, nursery
             finally:
@@ -296,5 +307,12 @@ async def open_workers(store: Store, options: WorkerOptions) -> AsyncIterator[tu
                     await workers.stop()
             nursery.cancel_scope.cancel()
     finally:
-        for listener in listeners:
+        for listener in itertools.chain(listeners, *own_listeners):
             listener.socket.close()
+
+
+async def _bound(host: str, port: int) -> Sequence[trio.SocketListener]:
+    try:
+        return await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
+    except OSError as error:
+        raise CannotBind(host, port, error) from error

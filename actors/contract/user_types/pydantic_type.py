@@ -8,6 +8,7 @@ schema, in what is read and in what is written.
 from __future__ import annotations
 
 import warnings
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
 
 MOST_FAULTS: Final = 5
 """Faults of one value that a model reads together: with one fault at a time it would need as many answers."""
+MOST_ITEMS: Final = 100_000
+"""Items of one value in all of its containers: more would stop the event loop for about half a second."""
+_MARKS: Final = (b",", b"[", b"{")
+"""Together they are as many as the items, or more, for texts have some, too; they are counted in no time."""
+_MOST_DETAILS: Final = 5_000
+"""Faults of one value that are looked at; pydantic makes an object of each, also of those that nobody reads."""
 
 
 class _Schemas(GenerateJsonSchema):
@@ -96,10 +103,13 @@ class PydanticType:
         """Return the value of JSON data.
 
         Raises:
-            SchemaError: the data does not fit; the text has up to five faults, each with its path.
+            SchemaError: the data does not fit, or has more than `MOST_ITEMS`; the text has up to five faults, each with
+                its path.
             BaseException: raised by a validator, other than ValueError and AssertionError.
         """
         text = msgspec.json.encode(data)
+        if sum(map(text.count, _MARKS)) > MOST_ITEMS and _exceeds(data, MOST_ITEMS):
+            raise SchemaError(f"it has more than {MOST_ITEMS:,} items; give a smaller value - at `{path}`")
         try:
             return self._adapter.validate_json(text)
         except ValidationError as error:
@@ -128,10 +138,25 @@ def faults_of(error: ValidationError, data: object, path: str) -> str:
         data: What was validated.
         path: The place of the data, such as "$.order".
     """
+    count = error.error_count()
+    if count > _MOST_DETAILS:
+        return f"it has {count:,} faults; give a value of the form that the schema describes - at `{path}`"
     details = error.errors(include_url=False, include_input=False)
     texts = list(dict.fromkeys(f"{_worded(one)} - at `{path}{_place(one, data)}`" for one in details[:MOST_FAULTS]))
-    more = len(details) - MOST_FAULTS
+    more = count - MOST_FAULTS
     return "; ".join([*texts, *([f"and {more:,} more"] if more > 0 else [])])
+
+
+def _exceeds(data: object, most: int) -> bool:
+    """Return True if the containers in JSON data have more items than these together."""
+    waiting, count = deque([data]), 0
+    while waiting and count <= most:
+        value = waiting.popleft()
+        if isinstance(value, dict | list):
+            count += len(value)
+            items = value.values() if isinstance(value, dict) else value
+            waiting.extend(item for item in items if isinstance(item, dict | list))
+    return count > most
 
 
 def _worded(fault: ErrorDetails) -> str:

@@ -89,7 +89,7 @@ class OpenAIChatCodec(Codec):
     ) -> None:
         self._model = model
         self.provider = provider
-        self._dialect = variant
+        self._variant = variant
         self._path = path
         self._native = native
         self.budgets = variant.budgets
@@ -101,13 +101,13 @@ class OpenAIChatCodec(Codec):
 
     @override
     def auth(self, key: str) -> Mapping[str, str]:
-        header = self._dialect.key_header
+        header = self._variant.key_header
         return {header: key} if header else {"authorization": f"Bearer {key}"}
 
     @override
     def encode(self, request: ModelRequest) -> Encoded:
         """Return a request for `POST /chat/completions`."""
-        settings, variant = request.settings, self._dialect
+        settings, variant = request.settings, self._variant
         form, in_words = self._form(request)
         thread = Thread(request.messages, self.provider, _said, variant.call_id)
         body: dict[str, JSONValue] = {
@@ -132,7 +132,7 @@ class OpenAIChatCodec(Codec):
 
     def _form(self, request: ModelRequest) -> tuple[JSONObject | None, Sequence[JSONObject]]:
         """Return the fields of the answer's form, and the messages that ask for it in words."""
-        schema, way = request.output_schema if self._native else None, self._dialect.form
+        schema, way = request.output_schema if self._native else None, self._variant.form
         if schema is None:
             return None, ()
         asks_natively = way == "native" or (way == "without_tools" and not request.tools)
@@ -149,7 +149,7 @@ class OpenAIChatCodec(Codec):
 
     @override
     def decoder(self) -> Decoder:
-        return OpenAIChatDecoder(self.provider, keeps_reasoning=self._dialect.keeps_reasoning)
+        return OpenAIChatDecoder(self.provider, self._variant)
 
     @override
     def error(self, status: int | None, data: object) -> Reported:
@@ -218,13 +218,13 @@ class OpenAIChatDecoder(Decoder):
 
     Args:
         provider: names the service.
-        keeps_reasoning: reasoning goes back with the history.
+        variant: what the server has otherwise than OpenAI.
     """
 
-    def __init__(self, provider: str, *, keeps_reasoning: bool = True) -> None:
+    def __init__(self, provider: str, variant: ChatVariant) -> None:
         super().__init__()
         self._provider = provider
-        self._keeps_reasoning = keeps_reasoning
+        self._variant = variant
         self._reasoning: dict[str, list[str]] = {}  # under the name that the server gives it
         self._details: list[tuple[str, JSONObject, list[str]]] = []  # the field of the text, the others, the text
         self._text: list[str] = []
@@ -241,11 +241,18 @@ class OpenAIChatDecoder(Decoder):
         if isinstance(data.get("usage"), Mapping):
             self.usage = usage_of(data["usage"])
         for choice in map(mapping, items(data.get("choices"))):
-            if choice.get("index", 0) == 0:
+            if choice.get("index") in (0, None):
                 yield from self._choice(choice)
 
+    @override
+    def done(self) -> None:
+        """Take `[DONE]`: the end of an answer whose server gives no reason for it; OpenAI always gives one."""
+        if self._variant.ends_without_reason and (self._text or self._calls):
+            self.complete = True
+        super().done()
+
     def _choice(self, choice: JSONObject) -> Iterator[ModelDelta]:
-        delta = mapping(choice.get("delta"))
+        delta = mapping(choice.get("delta")) or mapping(choice.get("message"))  # the latter: whole, in one event
         for field in ("reasoning_content", "reasoning"):  # the same text under two names; it goes back under its own
             if reasoning := string(delta.get(field)):
                 self.grow(reasoning)
@@ -254,10 +261,7 @@ class OpenAIChatDecoder(Decoder):
                 break
         for detail in map(mapping, items(delta.get("reasoning_details"))):
             self._detail(detail)
-        if text := string(delta.get("content")):
-            self.grow(text)
-            self._text.append(text)
-            yield TextDelta(text)
+        yield from self._content(delta.get("content"))
         if refusal := string(delta.get("refusal")):
             self.grow(refusal)
             self._refusal.append(refusal)
@@ -265,6 +269,20 @@ class OpenAIChatDecoder(Decoder):
             yield self._call(piece)
         if finish := string(choice.get("finish_reason")):
             self._finish, self.complete = finish, True
+
+    def _content(self, content: JSONValue) -> Iterator[ModelDelta]:
+        """Take a text, or Mistral's list of texts and thoughts."""
+        if text := string(content):
+            self.grow(text)
+            self._text.append(text)
+            yield TextDelta(text)
+        for part in map(mapping, items(content)):
+            if part.get("type") == "thinking":
+                for thought in map(mapping, items(part.get("thinking"))):
+                    self.grow(string(thought.get("text")))
+                    yield ReasoningDelta(string(thought.get("text")))
+            else:
+                yield from self._content(string(part.get("text")))
 
     def _detail(self, detail: JSONObject) -> None:
         """Keep a detail of the reasoning. Pieces of a text, each a detail like the one before, become one detail."""
@@ -303,8 +321,9 @@ class OpenAIChatDecoder(Decoder):
     @override
     def response(self) -> ModelResponse:
         text, refusal = "".join(self._text), "".join(self._refusal)
-        finish = FINISHES.get(self._finish or "", "other")
-        calls = calls_of(self._calls, finish)
+        finish = "length" if self._finish is None else FINISHES.get(self._finish, "other")
+        calls = calls_of(self._calls, finish)  # without a reason the last call may be cut
+        finish = "stop" if self._finish is None else finish
         if finish == "stop" and calls:
             finish = "tool_calls"
         if finish == "content_filter" and not (text or calls):
@@ -323,7 +342,7 @@ class OpenAIChatDecoder(Decoder):
     def _items(self, text: str, calls: Sequence[CallRequest]) -> tuple[JSONObject, ...]:
         """Return the whole message, if it has more than text and calls; results need ids to refer to."""
         extras: dict[str, JSONValue] = {}
-        if self._keeps_reasoning:
+        if self._variant.keeps_reasoning:
             extras = {field: "".join(pieces) for field, pieces in self._reasoning.items()}
         if self._details:
             extras["reasoning_details"] = [

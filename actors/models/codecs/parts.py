@@ -19,7 +19,9 @@ from ...errors import ModelError
 IMAGES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 GEMINI_IMAGES: Final = ("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif")
 PDF: Final = "application/pdf"
-AUDIO: Final = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+WAV: Final = ("audio/wav", "audio/x-wav", "audio/wave", "audio/vnd.wave")
+"""The names of one type: the first is the one that all providers know."""
+AUDIO: Final = {**dict.fromkeys(WAV, "wav"), "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 _OFFICE: Final = "application/vnd.openxmlformats-officedocument."
 DOCUMENTS: Final = {
     PDF: "pdf",
@@ -59,6 +61,8 @@ def is_text(media_type: str) -> bool:
 def refused(part: Part, provider: str, takes: Iterable[str]) -> ModelError:
     """Return the error about a part that a provider does not take. Raised before anything is sent."""
     text = f"{provider} does not take this {part.type}: {part.line()}; give one of {', '.join(takes)}"
+    if part.media_type.startswith("audio/"):
+        text += "; models of openai: take WAV and MP3, models of gemini: other sounds, too"
     return ModelError(text, kind="invalid_request")
 
 
@@ -169,7 +173,8 @@ def gemini(part: Part) -> JSONObject:
             return {"inlineData": {"mimeType": "text/plain", "data": base64_of(part)}}
         if part.media_type != PDF and not part.media_type.startswith(("audio/", "video/")):
             raise refused(part, "Gemini", (*GEMINI_IMAGES, *others))
-    return {"inlineData": {"mimeType": part.media_type, "data": base64_of(part)}}
+    media_type = WAV[0] if part.media_type in WAV else part.media_type
+    return {"inlineData": {"mimeType": media_type, "data": base64_of(part)}}
 
 
 def in_response(part: JSONObject) -> bool:

@@ -184,6 +184,10 @@ class Decoder(abc.ABC):
             ModelError: the stream cannot be used.
         """
 
+    def done(self) -> None:
+        """Take the last event of a stream that has one with no data of its own."""
+        self.finished = self.complete
+
     @abc.abstractmethod
     def response(self) -> ModelResponse:
         """Return the answer of a complete stream.

@@ -105,7 +105,8 @@ class StreamReader:
         if event is not None and not self.complete and (event.data == DONE or _json(event.data) is not None):
             last.extend(self._take(event))
         if not self.complete:
-            text = f"{self._name}: {self._mask.text(why)} in the middle of the answer"
+            place = "in the middle of the answer" if self._count else "before the answer began"
+            text = f"{self._name}: {self._mask.text(why)} {place}"
             raise ModelError(text, kind="interrupted", usage=self._decoder.usage)
         try:
             answer = self._masked(self._decoder.response())
@@ -123,7 +124,7 @@ class StreamReader:
 
     def _take(self, event: ServerSentEvent) -> Iterator[ModelDelta]:
         if event.data == DONE:
-            self._decoder.finished = self._decoder.complete
+            self._decoder.done()
             return
         values = values_of(event.data)
         if values > EVENT_VALUES:

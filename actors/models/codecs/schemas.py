@@ -47,14 +47,14 @@ def closed_schema(schema: JSONObject) -> dict[str, JSONValue] | None:
     """Return the schema in a strict form: objects have no other properties, no limits; None if it has no such form."""
     try:
         closed_root = _closed(schema, names=False)
-    except _NoStrictForm:
+    except NoStrictForm:
         return None
     root: dict[str, JSONValue] = closed_root
     return root
 
 
-class _NoStrictForm(Exception):
-    """An object takes properties of any name, or a keyword has no place in a strict form."""
+class NoStrictForm(Exception):
+    """The schema says more than a strict form can."""
 
 
 def _closed(value: JSONValue, *, names: bool) -> JSONValue:
@@ -68,7 +68,7 @@ def _closed(value: JSONValue, *, names: bool) -> JSONValue:
     has_objects = has_names or kind == "object" or (isinstance(kind, list) and "object" in kind)
     is_open = value.get("additionalProperties", False) is not False or (has_objects and not has_names)
     if is_open or not _WITHOUT_PLACE.isdisjoint(value):
-        raise _NoStrictForm
+        raise NoStrictForm
     copy = {
         key: item if key in _DATA else _closed(item, names=key in _NAMES)
         for key, item in value.items()

@@ -15,7 +15,7 @@ import msgspec
 
 from ...contract.json_schema.optional import takes_null
 from ...contract.plain import JSONObject, JSONValue
-from .schemas import object_schema
+from .schemas import NoStrictForm, object_schema
 
 LIMITS: Final = frozenset(
     {
@@ -74,10 +74,6 @@ class StrictForms:
         return known[1]
 
 
-class _NoStrictForm(Exception):
-    """The schema says more than the form can."""
-
-
 def strict_schema(schema: JSONObject, *, limits: bool) -> dict[str, JSONValue] | None:
     """Return the strict form of an object's schema; None if it has none.
 
@@ -90,7 +86,7 @@ def strict_schema(schema: JSONObject, *, limits: bool) -> dict[str, JSONValue] |
         return None
     try:
         return _StrictWriter(root, limits=limits).written(root)
-    except _NoStrictForm:
+    except NoStrictForm:
         return None
 
 
@@ -104,7 +100,7 @@ class _StrictWriter:
 
     def written(self, schema: JSONValue, depth: int = 0) -> dict[str, JSONValue]:
         if not isinstance(schema, Mapping) or depth > DEEPEST:
-            raise _NoStrictForm
+            raise NoStrictForm
         if "$ref" in schema:
             return self._reference(schema)
         out: dict[str, JSONValue] = {}
@@ -121,9 +117,9 @@ class _StrictWriter:
         """A reference stands alone; a description is put around it."""
         reference = schema["$ref"]
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/$defs/")):
-            raise _NoStrictForm
+            raise NoStrictForm
         if {*schema} - _SILENT - {"$ref", "title", "description"}:
-            raise _NoStrictForm
+            raise NoStrictForm
         if "description" in schema:
             return {"description": schema["description"], "anyOf": [{"$ref": reference}]}
         return {"$ref": reference}
@@ -144,11 +140,11 @@ class _StrictWriter:
             case "const":
                 return {"enum": [value]}
             case "format" if value not in FORMATS:
-                raise _NoStrictForm
+                raise NoStrictForm
             case _ if key in LIMITS and self._limits:
                 return {key: value}
             case _:
-                raise _NoStrictForm
+                raise NoStrictForm
 
     def _named(self, name: str, part: JSONValue) -> dict[str, JSONValue]:
         self._count(names=[name])
@@ -157,7 +153,7 @@ class _StrictWriter:
     def _object(self, schema: JSONObject, out: dict[str, JSONValue], depth: int) -> None:
         names = schema.get("properties")
         if not isinstance(names, Mapping) or schema.get("additionalProperties", False) is not False:
-            raise _NoStrictForm
+            raise NoStrictForm
         self._properties += len(names)
         self._count(names=names)
         required = schema.get("required", ())
@@ -189,7 +185,7 @@ class _StrictWriter:
         self._characters += sum(map(len, (*names, *texts)))
         counts = (self._properties, MOST_PROPERTIES), (self._values, MOST_VALUES), (self._characters, MOST_CHARACTERS)
         if any(count > most for count, most in counts):
-            raise _NoStrictForm
+            raise NoStrictForm
 
 
 def _type_of(schema: JSONObject) -> str:
@@ -197,5 +193,5 @@ def _type_of(schema: JSONObject) -> str:
     values = schema.get("enum", [schema["const"]] if "const" in schema else [])
     kinds = {_TYPES.get(type(value), "") for value in values}
     if len(kinds) != 1 or kinds == {""}:
-        raise _NoStrictForm
+        raise NoStrictForm
     return kinds.pop()

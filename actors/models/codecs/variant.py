@@ -30,6 +30,7 @@ class ChatVariant:
         form: how the form of an answer is asked for: by `response_format`, by that field if no tools are offered, or
             in words.
         strict: send schemas in the strict form of OpenAI where they have one: never, if they have no limits, or always.
+        ends_without_reason: an answer may end with `[DONE]` alone.
         keeps_reasoning: reasoning goes back with the history, under the name under which it came.
         call_id: writes the ids of calls.
         key_header: The header for the key; "" sends it as a Bearer token.
@@ -44,13 +45,16 @@ class ChatVariant:
     counts: bool = True
     form: Literal["native", "without_tools", "words"] = "native"
     strict: Strictness = "never"
+    ends_without_reason: bool = True
     keeps_reasoning: bool = True
     call_id: IdForm = usual_id
     key_header: str = ""
     lacks: tuple[str, ...] = ("cache_key", "cache_retention")
 
 
-OPENAI: Final = ChatVariant(limit_field="max_completion_tokens", thinking=openai_thinking, strict="limits", lacks=())
+OPENAI: Final = ChatVariant(
+    limit_field="max_completion_tokens", thinking=openai_thinking, strict="limits", ends_without_reason=False, lacks=()
+)
 """OpenAI's own service."""
 COMPATIBLE: Final = ChatVariant()
 """Any other server."""

@@ -11,7 +11,7 @@ import msgspec
 
 from ...contract.ids import content_digest
 from ...contract.run_lists import ORDERS, RunQuery
-from ...contract.thread_lists import ThreadQuery
+from ...contract.threads.lists import ThreadQuery
 from ...contract.ticket_lists import TicketQuery
 from ...errors import UsageError
 from ...stored_values import PAGE_BYTES, StoredValue

@@ -16,9 +16,9 @@ from ...contract.decisions import InboxItem, Ticket
 from ...contract.messages import Message
 from ...contract.recording import RecordDelta
 from ...contract.rows import RunOutline, RunRecord, ThreadInfo
-from ...contract.run_lists import EndedRuns, RunPage, RunQuery
+from ...contract.run_lists import Backlog, EndedRuns, RunPage, RunQuery
 from ...contract.state import StateWrite
-from ...contract.thread_lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
+from ...contract.threads.lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
 from ...contract.ticket_lists import TicketPage, TicketQuery
 from ...stored_values import StoredValue, check_page
 from . import _paging
@@ -77,6 +77,7 @@ class ListQueries(Protocol[C_contra]):
     ) -> RunPage: ...
     def summaries(self, connection: C_contra, run_ids: Sequence[str], counted: bool, /) -> RunPage: ...
     def throughput(self, connection: C_contra, since: int, /) -> Sequence[EndedRuns]: ...
+    def backlog(self, connection: C_contra, /) -> Backlog: ...
     def tickets(self, connection: C_contra, query: TicketQuery, behind: _paging.Position | None, /) -> TicketPage: ...
 
 
@@ -215,6 +216,10 @@ class QueryStore(RequestStore, Generic[C]):
     @override
     async def throughput(self, since: datetime) -> Sequence[EndedRuns]:
         return await self._read(self._lists.throughput, milliseconds(since))
+
+    @override
+    async def backlog(self) -> Backlog:
+        return await self._read(self._lists.backlog)
 
     @override
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:

@@ -253,8 +253,8 @@ def summary_of(
         row=codec.load(RunRow, row),
         pending=pending,
         held=held,
-        ended_at=_moment(ended),
-        waiting_since=_moment(since),
+        ended_at=moment_of(ended),
+        waiting_since=moment_of(since),
         asked=tuple(codec.load(TicketSummary, brief) for brief in briefs),
         asked_count=count,
         queue=queue,
@@ -263,5 +263,6 @@ def summary_of(
     )
 
 
-def _moment(at: int | None) -> datetime | None:
+def moment_of(at: int | None) -> datetime | None:
+    """Return a time of a column in milliseconds; None for none."""
     return None if at is None else moment(at)

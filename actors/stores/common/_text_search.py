@@ -41,6 +41,10 @@ def _as_shown(text: str) -> str:
     return text
 
 
+def _folded(text: str) -> str:
+    return text.casefold()
+
+
 @attrs.frozen(kw_only=True)
 class TextSearch:
     """A search for a text in runs.

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from ...contract.rows import RunRow
-from ...contract.thread_lists import OpenRun, ThreadPage, ThreadQuery, ThreadSummary
+from ...contract.threads.lists import OpenRun, ThreadPage, ThreadQuery, ThreadSummary
 from . import _paging
 from ._run_pages import PAGE_BYTES
 

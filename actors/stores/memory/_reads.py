@@ -18,9 +18,9 @@ from ...contract.lifecycle import STATUS, RunStatus, Stage
 from ...contract.messages import Message
 from ...contract.recording import RecordDelta
 from ...contract.rows import RunOutline, RunRecord, ThreadInfo
-from ...contract.run_lists import EndedRuns, RunPage, RunQuery, code_of
+from ...contract.run_lists import Backlog, EndedRuns, RunPage, RunQuery, code_of
 from ...contract.state import StateWrite
-from ...contract.thread_lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
+from ...contract.threads.lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
 from ...contract.ticket_lists import ListedTicket, TicketPage, TicketQuery
 from ...errors import UnknownRun
 from ...stored_values import StoredValue, check_page
@@ -154,6 +154,18 @@ class TableReads(RunStore, ValueStore):
         ends = ((ended, run.row) for run in runs if (ended := run.ended) is not None and ended >= least)
         counts = Counter((ended // HOUR, row.stage.value, code_of(row) is not None) for ended, row in ends)
         return ended_of((*key, count) for key, count in counts.items())
+
+    @override
+    async def backlog(self) -> Backlog:
+        ledger = await self._read()
+        runs = ledger.open.values()
+        times = [ticket.requested_at for run in runs for ticket in run.open_tickets.values()]
+        return Backlog(
+            runs=ledger.counts(),
+            threads=len({run.info.thread_id for run in runs}),
+            tickets=len(times),
+            oldest_ticket=min(times, default=None),
+        )
 
     @override
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:

@@ -8,7 +8,7 @@ from operator import itemgetter
 
 from ...contract.messages import Message
 from ...contract.sizes import measured
-from ...contract.thread_lists import (
+from ...contract.threads.lists import (
     MESSAGE_BYTES,
     MOST_OPEN,
     HistoryPage,

@@ -8,11 +8,11 @@ from typing import Any, Final, Literal
 
 from ...contract import codec
 from ...contract.rows import RunInfo
-from ...contract.run_lists import ASKED, EndedRuns, RunCounts, RunPage, RunProgress, RunQuery, RunSummary
+from ...contract.run_lists import ASKED, Backlog, EndedRuns, RunCounts, RunPage, RunProgress, RunQuery, RunSummary
 from ...contract.ticket_lists import TicketPage, TicketQuery
 from ..common import _ticket_pages
 from ..common._paging import Position
-from ..common._run_pages import Line, ListDialect, ended_of, page_of, positions, summary_of, whole_page
+from ..common._run_pages import Line, ListDialect, ended_of, moment_of, page_of, positions, summary_of, whole_page
 from ..common._text_search import Shown, TextSearch
 from ._connect import SNAPSHOT, Link
 from ._schema import TO_DO, WAITS
@@ -42,6 +42,12 @@ _ENDED: Final = """SELECT floor(extract(epoch FROM ended_at) / 3600)::bigint, st
 FROM {s}.runs WHERE ended_at >= %s GROUP BY 1, 2, 3"""
 _COUNTS: Final = f"""SELECT status, count(*) FROM {{s}}.runs WHERE {TO_DO} AND status <> 'waiting' GROUP BY status
 UNION ALL SELECT 'waiting', count(*) FROM {{s}}.runs WHERE {WAITS}"""
+_BACKLOG: Final = f"""SELECT count(*) FILTER (WHERE {TO_DO} AND status = 'created'),
+  count(*) FILTER (WHERE {TO_DO} AND status = 'running'), count(*) FILTER (WHERE {WAITS}), count(DISTINCT thread),
+  t.count, t.oldest
+FROM {{s}}.runs, (SELECT count(*) AS count, min(t.requested_at) AS oldest FROM {{s}}.tickets t
+  JOIN {{s}}.runs r ON r.number = t.run WHERE t.status = 'open' AND r.ended_at IS NULL) t
+WHERE ended_at IS NULL GROUP BY t.count, t.oldest"""
 _PROGRESS: Final = """SELECT run_id, last_seq, status = 'waiting' AND ended_at IS NULL, ended_at IS NOT NULL,
   owner IS NOT NULL AND ended_at IS NULL, dead FROM {s}.runs WHERE run_id = ANY(%s)"""
 _DIALECT: Final = ListDialect(
@@ -151,6 +157,18 @@ def progress(link: Link, run_ids: Sequence[str]) -> Mapping[str, RunProgress]:
 def throughput(link: Link, since: int) -> tuple[EndedRuns, ...]:
     """Count the runs that have ended since a time, by hour and outcome."""
     return ended_of(link.execute(_ENDED, (Moment(since),)))
+
+
+def backlog(link: Link) -> Backlog:
+    """Count what is not done, in one statement."""
+    rows = list(link.execute(_BACKLOG)) or [(0, 0, 0, 0, 0, None)]
+    created, running, waiting, threads, tickets, oldest = rows[0]
+    return Backlog(
+        runs=RunCounts(created=created, running=running, waiting=waiting),
+        threads=threads,
+        tickets=tickets,
+        oldest_ticket=moment_of(oldest),
+    )
 
 
 def summaries(link: Link, run_ids: Sequence[str], counted: bool) -> RunPage:

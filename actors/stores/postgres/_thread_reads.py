@@ -9,7 +9,7 @@ from typing import Final
 from ...contract import codec
 from ...contract.messages import Message
 from ...contract.rows import RunInfo
-from ...contract.thread_lists import (
+from ...contract.threads.lists import (
     MESSAGE_BYTES,
     MOST_OPEN,
     HistoryPage,
@@ -83,10 +83,10 @@ def _read(link: Link, places: list[tuple[int, int]]) -> Iterator[ThreadLine]:
         if thread not in facts or facts[thread][-1] not in runs:  # pruned between two statements
             yield number, None, 0
             continue
-        name, owner, created, count, oldest, title, at, current = facts[thread]
+        name, owner, began, count, oldest, title, at, current = facts[thread]
         run, read = runs[current]
         line = run if isinstance(run, str) else ThreadSummary(
-            thread_id=name, owner=owner, created_at=moment(created), runs=count, title=title or oldest,
+            thread_id=name, owner=owner, created_at=moment(began), runs=count, title=title or oldest,
             newest_at=moment(at), run=run,
         )  # fmt: skip
         yield number, line, read
@@ -101,8 +101,8 @@ def history(link: Link, thread_id: str, query: HistoryQuery) -> HistoryPage | No
     forward, edge = query.after is not None, query.before or _END
     values = (thread, query.after if forward else edge, query.limit)
     rows = link.execute(_FORWARD if forward else _BACKWARD, values)
-    loaded = ((position, codec.load(Message, body), size) for position, body, size in rows)
-    messages = sorted(within_bytes(loaded, query.limit), key=itemgetter(0))
+    pairs = ((position, codec.load(Message, body), size) for position, body, size in rows)
+    messages = sorted(within_bytes(pairs, query.limit), key=itemgetter(0))
     sql = "SELECT run_id, info FROM {s}.runs WHERE run_id = ANY(%s)"
     infos = link.execute(sql, (Texts(producers(messages)),))
     return HistoryPage(
@@ -116,5 +116,5 @@ def history(link: Link, thread_id: str, query: HistoryQuery) -> HistoryPage | No
 
 def _open_runs(link: Link, thread: int) -> Iterator[OpenRun]:
     for number, run_id, agent, blob in link.execute(_OPEN_RUNS, (thread,)):
-        placed = codec.glance(PlacedRow, blob).placed
-        yield open_run(run_id, agent, placed, load_row(link, number, run_id, blob) if placed else None)
+        after = codec.glance(PlacedRow, blob).placed
+        yield open_run(run_id, agent, after, load_row(link, number, run_id, blob) if after else None)

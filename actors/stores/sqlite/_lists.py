@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from ...contract import codec
 from ...contract.lifecycle import STATUS, RunStatus, Stage
 from ...contract.rows import RunInfo
-from ...contract.run_lists import ASKED, EndedRuns, RunCounts, RunPage, RunQuery, RunSummary
+from ...contract.run_lists import ASKED, Backlog, EndedRuns, RunCounts, RunPage, RunQuery, RunSummary
 from ...contract.ticket_lists import TicketPage, TicketQuery
 from ..common import _ticket_pages
 from ..common._paging import Position
-from ..common._run_pages import HOUR, Line, ListDialect, ended_of, page_of, positions, summary_of, whole_page
+from ..common._run_pages import HOUR, Line, ListDialect, ended_of, moment_of, page_of, positions, summary_of, whole_page
 from ..common._text_search import Shown, TextSearch
 from ._schema import TO_DO, WAITS
 
@@ -38,6 +38,11 @@ _COUNT_WAITING: Final = f"SELECT count(*) FROM runs INDEXED BY runs_waiting WHER
 _COUNT_OTHERS: Final = (
     f"SELECT status, count(*) FROM runs INDEXED BY runs_to_do WHERE {TO_DO}"  # noqa: S608 - constants
     " AND status <> 'waiting' GROUP BY status"
+)
+_OPEN_THREADS: Final = "SELECT count(DISTINCT thread) FROM runs INDEXED BY runs_open WHERE ended_at IS NULL"
+_ASKED_NOW: Final = (
+    "SELECT count(*), min(t.requested_at) FROM tickets t INDEXED BY tickets_oldest CROSS JOIN runs r"
+    " ON r.number = t.run WHERE t.status = 'open' AND r.ended_at IS NULL"
 )
 _DIALECT: Final = ListDialect(
     mark="?",
@@ -164,6 +169,13 @@ def counts(connection: sqlite3.Connection) -> RunCounts:
 def throughput(connection: sqlite3.Connection, since: int) -> tuple[EndedRuns, ...]:
     """Count the runs that have ended since a time, by hour and outcome."""
     return ended_of(connection.execute(_ENDED, (since,)))
+
+
+def backlog(connection: sqlite3.Connection) -> Backlog:
+    """Count what is not done."""
+    (threads,) = connection.execute(_OPEN_THREADS).fetchone()
+    tickets, oldest = connection.execute(_ASKED_NOW).fetchone()
+    return Backlog(runs=counts(connection), threads=threads, tickets=tickets, oldest_ticket=moment_of(oldest))
 
 
 def summaries(connection: sqlite3.Connection, run_ids: Iterable[str], counted: bool) -> RunPage:

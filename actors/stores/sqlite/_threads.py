@@ -11,7 +11,7 @@ from typing import Final
 from ...contract import codec
 from ...contract.messages import Message
 from ...contract.rows import RunInfo
-from ...contract.thread_lists import (
+from ...contract.threads.lists import (
     MOST_OPEN,
     HistoryPage,
     HistoryQuery,
@@ -58,7 +58,7 @@ def _lines(connection: sqlite3.Connection, query: ThreadQuery, behind: int) -> I
 
 
 def _line(connection: sqlite3.Connection, thread: int) -> tuple[ThreadSummary | str, int]:
-    name, owner, created, runs = connection.execute(_THREAD, (thread,)).fetchone()
+    name, owner, began, runs = connection.execute(_THREAD, (thread,)).fetchone()
     _, oldest, title, _ = connection.execute(f"{_EDGE} number LIMIT 1", (thread,)).fetchone()
     newest, _, _, at = connection.execute(f"{_EDGE} number DESC LIMIT 1", (thread,)).fetchone()
     first_open = connection.execute(f"SELECT number {_OPEN_RUNS} LIMIT 1", (thread,)).fetchone()
@@ -66,7 +66,7 @@ def _line(connection: sqlite3.Connection, thread: int) -> tuple[ThreadSummary | 
     if isinstance(run, str):
         return run, size
     line = ThreadSummary(
-        thread_id=name, owner=owner, created_at=moment(created), runs=runs, title=title or oldest,
+        thread_id=name, owner=owner, created_at=moment(began), runs=runs, title=title or oldest,
         newest_at=moment(at), run=run,
     )  # fmt: skip
     return line, size
@@ -81,8 +81,8 @@ def history(connection: sqlite3.Connection, thread_id: str, query: HistoryQuery)
     forward, edge = query.after is not None, query.before or _END
     values = (thread, query.after if forward else edge)
     with closing(connection.execute(_FORWARD if forward else _BACKWARD, values)) as rows:
-        loaded = ((position, codec.load(Message, body), size) for position, body, size in rows)
-        messages = sorted(within_bytes(loaded, query.limit), key=itemgetter(0))
+        pairs = ((position, codec.load(Message, body), size) for position, body, size in rows)
+        messages = sorted(within_bytes(pairs, query.limit), key=itemgetter(0))
     (newest,) = connection.execute("SELECT coalesce(max(pos), 0) FROM messages WHERE thread = ?", (thread,)).fetchone()
     newest_run = connection.execute(f"{_EDGE} number DESC LIMIT 1", (thread,)).fetchone()
     return HistoryPage(
@@ -104,5 +104,5 @@ def _infos(connection: sqlite3.Connection, run_ids: Iterable[str]) -> Iterator[t
 def _open_runs(connection: sqlite3.Connection, thread: int) -> Iterator[OpenRun]:
     rows = connection.execute(f"SELECT number, run_id, agent, row {_OPEN_RUNS} LIMIT {MOST_OPEN}", (thread,))
     for number, run_id, agent, blob in rows.fetchall():
-        placed = codec.glance(PlacedRow, blob).placed
-        yield open_run(run_id, agent, placed, load_row(connection, number, run_id, blob) if placed else None)
+        after = codec.glance(PlacedRow, blob).placed
+        yield open_run(run_id, agent, after, load_row(connection, number, run_id, blob) if after else None)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ...abc import Store
 from ...contract.lifecycle import Stage
 from ...contract.messages import Message, Producer
-from ...contract.thread_lists import HistoryPage, HistoryQuery, ThreadQuery
+from ...contract.threads.lists import HistoryPage, HistoryQuery, ThreadQuery
 from ...errors import UsageError
 from ._tools import NOW, Author, ReportLog, create, expect, frame, message, new_run, refused, scenario, ticket_row
 
@@ -52,8 +52,8 @@ async def threads_are_listed_in_the_order_of_their_newest_runs(store: Store, _: 
         await author.end()
     for limit in (1, 2, 50):
         mine = await _listed(store, ThreadQuery(limit=limit))
-        found = [name.removeprefix(f"{me}.") for name in mine if name.startswith(f"{me}.")]
-        expect(found, ["b", "c", "a"], f"the newest first, {limit} on a page")
+        names = [name.removeprefix(f"{me}.") for name in mine if name.startswith(f"{me}.")]
+        expect(names, ["b", "c", "a"], f"the newest first, {limit} on a page")
         lines = await _listed(store, ThreadQuery(by=f"{me}.bob", limit=limit))
         expect(lines, [f"{me}.a", f"{me}.b"], "of one principal, in the order of its own runs")
     line = (await store.threads(ThreadQuery(by=f"{me}.bob", limit=1))).threads[0]
@@ -71,8 +71,8 @@ async def threads_are_listed_in_the_order_of_their_newest_runs(store: Store, _: 
 async def a_listed_thread_has_the_run_that_it_is_at(store: Store, _: ReportLog, me: str) -> None:
     """The oldest unfinished run with its questions, else the newest run; a thread without runs is in no list."""
     first = await _author(store, f"{me}.1", me, me)
-    held = new_run(f"{me}.2", me)
-    await store.create_run(replace(held, info=replace(held.info, by=me)), frame(f"{me}.2", 1))
+    second = new_run(f"{me}.2", me)
+    await store.create_run(replace(second, info=replace(second.info, by=me)), frame(f"{me}.2", 1))
     ticket = ticket_row(f"{me}.1", 1, "c1")
     await first.write(row=replace(first.row, stage=Stage.NEEDS_APPROVAL), tickets=(ticket,))
     (line,) = (await store.threads(ThreadQuery(by=me))).threads
@@ -101,7 +101,7 @@ async def a_history_is_read_in_pages_both_ways(store: Store, _: ReportLog, me: s
     places, page = await _part(store, me)
     expect(list(page.messages), all_messages, "the whole history, in order")
     expect((page.newest, page.newest_run, list(page.infos)), (7, me, [me]), "with its end, and who wrote it")
-    for query, expected in (
+    for query, positions in (
         ({"limit": 2}, [6, 7]),
         ({"before": 6, "limit": 3}, [3, 4, 5]),
         ({"before": 1}, []),
@@ -112,7 +112,7 @@ async def a_history_is_read_in_pages_both_ways(store: Store, _: ReportLog, me: s
         ({"after": 99}, []),
     ):
         places, page = await _part(store, me, **query)
-        expect((places, page.newest), (expected, 7), f"{query}")
+        expect((places, page.newest), (positions, 7), f"{query}")
     wrong_queries: tuple[dict[str, int], ...] = ({"limit": 0}, {"after": -1}, {"before": 0}, {"after": 1, "before": 3})
     for wrong in wrong_queries:
         await refused(UsageError, store.history(me, HistoryQuery(**wrong)), f"{wrong} cannot be")

@@ -343,6 +343,29 @@ async def open_tickets_of_all_runs_are_listed(store: Store, _: ReportLog, me: st
 
 
 @scenario
+async def the_backlog_counts_runs_threads_and_open_tickets(store: Store, _: ReportLog, me: str) -> None:
+    """Of all runs that are not done. An answered ticket does not count, nor does one of a run that has ended."""
+    before = await store.backlog()
+    first, second = [await _author(store, f"{me}.{number}", me, thread=me) for number in range(2)]
+    third = await _author(store, f"{me}.2", me)
+    early = -60 * 24 * 365 * 40  # older than the tickets of other scenarios
+    await _ask(first, 1, early)
+    await _ask(third, 1, early + 1)
+    asked = await store.backlog()
+    expect((asked.threads - before.threads, asked.tickets - before.tickets), (2, 2), "threads and tickets")
+    expect(asked.oldest_ticket, NOW + timedelta(minutes=early), "the time of the oldest")
+    expect(asked.runs, (await store.summaries((), counts=True)).counts, "runs by status")
+    await _answer(first, 1, early + 2)
+    expect((await store.backlog()).oldest_ticket, NOW + timedelta(minutes=early + 1), "the next one is the oldest")
+    await _end(third, TerminationKind.CANCELLED, at=NOW)
+    await _end(first, TerminationKind.NATURAL_END, at=NOW)
+    await _end(second, TerminationKind.NATURAL_END, at=NOW)
+    after = await store.backlog()
+    expect((after.threads, after.tickets), (before.threads, before.tickets), "runs that have ended leave nothing")
+    expect(after.oldest_ticket, before.oldest_ticket, "nor their tickets")
+
+
+@scenario
 async def runs_that_are_not_done_are_counted(store: Store, _: ReportLog, me: str) -> None:
     """Counts are of all runs by status, whatever the filters are; a held run is marked as held."""
 

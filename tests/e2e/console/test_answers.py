@@ -186,10 +186,10 @@ def test_the_time_in_which_people_are_waited_for_is_shown_as_such(console: Conso
 @pytest.mark.parametrize(
     ("scopes", "reviewers", "sentence"),
     [
-        (["follow"], [], "Your token may look, but not decide."),
-        (["follow"], ["ada"], "Your token may look, but not decide."),
-        (["follow", "decide"], ["bob", "eve"], "You are ada; only bob, eve may decide this."),
-        (["admin"], ["bob"], "You are ada; only bob may decide this."),
+        (["follow"], [], "You can look, but not decide"),
+        (["follow"], ["ada"], "You can look, but not decide"),
+        (["follow", "decide"], ["bob", "eve"], "Only bob, eve may decide this; you are signed in as ada."),
+        (["admin"], ["bob"], "Only bob may decide this; you are signed in as ada."),
         (["follow", "decide"], [], None),
         (["follow", "decide"], ["bob", "ada"], None),
     ],
@@ -246,12 +246,12 @@ def test_a_fault_goes_when_what_it_speaks_of_is_corrected(console: Console):
     page = console.page
     fault = page.locator(".card .answer > .fault")
     page.get_by_role("button", name="Send the answer").click()
-    expect(fault).to_have_text("name is needed.", use_inner_text=True)
+    expect(fault).to_have_text("name is required.", use_inner_text=True)
     page.get_by_label("name").fill("Ada")
     expect(fault).to_have_text("", use_inner_text=True)
     page.get_by_label("floor").fill("3.5")
     page.get_by_role("button", name="Send the answer").click()
-    expect(fault).to_have_text("floor has to be a whole number.", use_inner_text=True)
+    expect(fault).to_have_text("floor must be a whole number.", use_inner_text=True)
     page.get_by_label("floor").fill("3")
     expect(fault).to_have_text("", use_inner_text=True)
     expect(page.locator("[aria-invalid=true]")).to_have_count(0)
@@ -266,6 +266,6 @@ def test_a_fault_goes_when_what_it_speaks_of_is_corrected(console: Console):
     page.get_by_role("button", name="Start the run").wait_for()
     console.until("document.querySelector('dialog button[type=submit]').disabled === false")
     page.get_by_role("button", name="Start the run").click()
-    expect(console.page.locator("dialog .fault")).to_contain_text("Describe the task first", use_inner_text=True)
-    page.get_by_label("Task").fill("x")
+    expect(console.page.locator("dialog .fault")).to_contain_text("Say what the run should do", use_inner_text=True)
+    page.get_by_label("What should it do?").fill("x")
     expect(console.page.locator("dialog .fault")).to_have_text("", use_inner_text=True)

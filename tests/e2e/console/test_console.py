@@ -165,7 +165,7 @@ def test_an_approval_shows_the_call_in_full_and_lets_it_happen(console: Console,
     run = console.start("support")
     page = console.page
     shown = card(page)
-    expect(shown.get_by_role("heading", name="May refund run?")).to_be_visible()
+    expect(shown.get_by_role("heading", name="Approve refund?")).to_be_visible()
     names = shown.locator(".card-values .block-name > bdi").all_inner_texts()
     values = shown.locator(".card-values .block-body").all_inner_texts()
     assert names == ["order", "cents", "note"]
@@ -334,11 +334,11 @@ def test_a_question_with_a_schema_is_answered_in_a_form(console: Console, server
     page = console.page
     expect(card(page)).to_contain_text("Where do you live?", use_inner_text=True)
     card(page).get_by_role("button", name="Send the answer").click()
-    expect(console.page.locator(".card .fault")).to_have_text("address is needed.", use_inner_text=True)
+    expect(console.page.locator(".card .fault")).to_have_text("address is required.", use_inner_text=True)
     page.get_by_label("Address").fill("5 High Street")
     page.get_by_label("Floor").fill("3.5")
     card(page).get_by_role("button", name="Send the answer").click()
-    expect(console.page.locator(".card .fault")).to_have_text("floor has to be a whole number.", use_inner_text=True)
+    expect(console.page.locator(".card .fault")).to_have_text("floor must be a whole number.", use_inner_text=True)
     page.get_by_label("Floor").fill("3")
     page.get_by_label("Is there a lift?").select_option("No")
     page.get_by_label("Speed").select_option("fast")
@@ -394,7 +394,7 @@ def test_a_decision_that_comes_too_late_says_who_was_faster(console: Console, se
     while not held:
         console.page.wait_for_timeout(20)
     card(console.page).get_by_role("button", name="Approve refund").click()
-    message = console.page.locator(".card-status", has_text="Another decision came first: Denied by operator")
+    message = console.page.locator(".card-status", has_text="Already denied by operator")
     message.wait_for()
     card(console.page).get_by_role("button", name="Dismiss").click()
     expect(card(console.page)).to_have_count(0)
@@ -410,8 +410,8 @@ def test_a_run_is_started_once_and_shown(console: Console, server: Server):
     page.keyboard.press("n")
     page.locator("dialog").get_by_label("Agent").select_option("talker")
     page.get_by_role("button", name="Start the run").click()
-    expect(console.page.locator("dialog .fault")).to_contain_text("Describe the task first", use_inner_text=True)
-    page.get_by_label("Task").fill("Say something.")
+    expect(console.page.locator("dialog .fault")).to_contain_text("Say what the run should do", use_inner_text=True)
+    page.get_by_label("What should it do?").fill("Say something.")
     page.keyboard.press("Control+Enter")
     console.stage("completed")
     runs = server.get("/v1/runs?limit=1000")["runs"]
@@ -427,7 +427,7 @@ def test_a_run_is_started_with_a_title_in_a_named_thread(console: Console, serve
     page.keyboard.press("n")
     dialog = page.locator("dialog.start")
     dialog.get_by_label("Agent").select_option("talker")
-    dialog.get_by_label("Task").fill("Say something long.")
+    dialog.get_by_label("What should it do?").fill("Say something long.")
     dialog.get_by_text("Options").click()
     dialog.get_by_label("Title").fill("The morning post")
     dialog.get_by_label("Thread").fill("post")
@@ -705,7 +705,7 @@ def test_a_principal_who_may_only_look_is_offered_nothing_else(consoles):
     looker.open(run, token=LOOKER)
     page = looker.page
     card(page).wait_for()
-    expect(card(page)).to_contain_text("may look, but not decide", use_inner_text=True)
+    expect(card(page)).to_contain_text("You can look, but not decide", use_inner_text=True)
     expect(card(page).get_by_role("button", name=re.compile("Approve|Deny|Edit"))).to_have_count(0)
     for part in ("#start", "#pause", "#cancel", "#composer"):
         expect(page.locator(part)).to_be_hidden()

@@ -297,7 +297,7 @@ def test_a_call_whose_outcome_nobody_knows_is_asked_about(mortal: Server, consol
     expect(card).to_contain_text("running it again may do it twice", use_inner_text=True)
     expect(card.get_by_role("button", name=re.compile("^Approve"))).to_have_count(0)
     if answer == "use":
-        card.get_by_role("button", name="It has happened: give its result").click()
+        card.get_by_role("button", name="It took effect: enter the result").click()
         page.get_by_label("Result of the call").fill("null")
         card.get_by_role("button", name="Use this result").click()
         expect(console.page.locator(".card .fault")).to_contain_text("null means", use_inner_text=True)
@@ -308,7 +308,7 @@ def test_a_call_whose_outcome_nobody_knows_is_asked_about(mortal: Server, consol
     elif answer == "rerun":
         card.get_by_role("button", name="Run it again").click()
         assert mortal.payloads(run, "approval.resolved") == []
-        card.get_by_role("button", name="It may happen twice: press again").click()
+        card.get_by_role("button", name="This may happen twice. Press again").click()
         page.locator(".block-name", has_text="Output of attempt 2").wait_for()
         assert [payload["attempt"] for payload in mortal.payloads(run, "tool.started")] == [1, 2]
     else:

@@ -167,7 +167,7 @@ def test_rows_say_what_is_asked_and_those_that_wait_longest_stand_first(console:
     assert "ask_person asks · Where does Ada live?" in said(9)
     assert "Paused · bob paused the run: lunch" in said(8)
     assert "wipe: for bob, eve" in said(7)
-    assert "May refund run? · Pay 42.00 back? (+4)" in said(2)
+    assert "Approve refund? · Pay 42.00 back? (+4)" in said(2)
     assert "Stopped" in said(6)
     assert "Completed" not in said(6)
     assert "Queued" in said(5)
@@ -228,7 +228,7 @@ def test_the_row_of_the_shown_run_never_contradicts_the_head_of_the_page(console
     place.tell("run_00002", "run.waiting", waiting)
     console.stage("needs_approval")
     console.until("document.querySelector('#runs a[data-run=run_00002] .run-stage').textContent === 'Waiting'")
-    expect(console.page.locator("#runs a[data-run=run_00002]")).to_contain_text("May refund run?", use_inner_text=True)
+    expect(console.page.locator("#runs a[data-run=run_00002]")).to_contain_text("Approve refund?", use_inner_text=True)
     end = {**WHOLE_END, "to": "completed", "termination": "stopped", "code": "max_rounds"}
     place.tell("run_00002", "run.completed", end)
     console.until("document.querySelector('#runs a[data-run=run_00002] .run-stage').textContent === 'Stopped'")

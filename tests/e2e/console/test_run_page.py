@@ -112,7 +112,7 @@ def test_a_new_run_takes_files_and_options(console: Console, server: Server, tmp
     page.get_by_role("button", name="New run").click()
     dialog = page.locator("dialog.start")
     dialog.get_by_label("Agent").select_option("echo")
-    dialog.get_by_label("Task").fill("Read the notes.")
+    dialog.get_by_label("What should it do?").fill("Read the notes.")
     page.locator("#attach").set_input_files([tmp_path / "notes.txt"])
     expect(dialog.get_by_role("list", name="Attachments")).to_contain_text("notes.txt")
     dialog.get_by_text("Options").click()
@@ -124,7 +124,7 @@ def test_a_new_run_takes_files_and_options(console: Console, server: Server, tmp
     created = server.payloads(run, "created")[0]
     assert [part["name"] for part in created["attachments"]] == ["notes.txt"], json.dumps(created)
     page.get_by_role("button", name="Edit and start again").click()
-    expect(dialog.get_by_label("Task")).to_have_value("Read the notes.")
+    expect(dialog.get_by_label("What should it do?")).to_have_value("Read the notes.")
 
 
 def test_an_image_is_pasted_and_a_file_that_does_not_fit_is_refused(console: Console) -> None:

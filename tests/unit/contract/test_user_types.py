@@ -1,5 +1,6 @@
 """Every type that a user may bring, at every place: its schema, what is accepted and refused, there and back again."""
 
+import dataclasses
 import re
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -12,18 +13,39 @@ import pytest
 
 from greenroom.actors.agents.agent import Agent
 from greenroom.actors.agents.handoff import handoff
-from greenroom.actors.contract.codec import normalise_result
+from greenroom.actors.contract.codec import SchemaError, normalise_result
 from greenroom.actors.contract.decisions import Decision, Suspend
 from greenroom.actors.contract.json_schema.faults import schema_fault
 from greenroom.actors.contract.user_types.choice import chosen_reader
 from greenroom.actors.contract.user_types.constraints import without_note
+from greenroom.actors.contract.user_types.pydantic_type import PydanticType
 from greenroom.actors.errors import StateError, ToolDefinitionError, ToolError
+from greenroom.actors.models.codecs.strict_schemas import strict_schema
 from greenroom.actors.services.sanitize import suspend_of
 from greenroom.actors.state.keys import StateKey, commutative
 from greenroom.actors.tools import Tool, tool
 from greenroom.actors.tools.arguments import ArgumentsError
 
-from ...support.user_types import UNSET, USER_TYPES, Item, Limited, Named, Pair, Point, UserType
+from ...support.user_types import (
+    UNSET,
+    USER_TYPES,
+    Aliased,
+    Bike,
+    Box,
+    Car,
+    Checked,
+    Closed,
+    Computed,
+    Item,
+    Limited,
+    Moments,
+    Named,
+    Node,
+    Order,
+    Pair,
+    Point,
+    UserType,
+)
 
 every_type = pytest.mark.parametrize("case", USER_TYPES, ids=str)
 
@@ -127,8 +149,8 @@ REFUSED: list[tuple[Any, str]] = [
     (object, "has no JSON form"),
     (Callable[[], int], "has no JSON form"),
     (Item | Callable[[], int], "pydantic cannot read"),
-    (Holder, "does not know classes of attrs as Holder"),
-    (list[Item | Point], "does not know classes of attrs as Point"),
+    (Holder, "knows no class of attrs as Holder"),
+    (list[Item | Point], "knows no class of attrs as Point"),
     (Arbitrary, "pydantic cannot read"),
     (Unfinished, "is not fully defined"),
     (Annotated[int, pydantic.Field(alias="n")], "'alias' attribute"),
@@ -214,11 +236,34 @@ def test_a_validator_may_raise_anything(what: str):
     assert Agent("a", output_type=Rude)._output.check(f'{{"what": "{what}"}}')[1] is not None
 
 
+def test_objects_of_pydantic_inside_of_other_classes_are_written_as_they_write_themselves():
+    item, data, secret = Item(sku="a"), {"sku": "a", "qty": 1}, pydantic.SecretStr("s")
+    values: list[Any] = [
+        attrs.make_class("Frozen", {"item": attrs.field(type=Any), "key": attrs.field(type=Any)})(item, secret),
+        dataclasses.make_dataclass("Data", [("item", Item), ("key", Any)])(item, secret),
+        msgspec.defstruct("Struct", [("item", Any), ("key", Any)])(item, secret),
+        {"item": item, "key": secret},
+    ]
+    for value in (*values, *map(list, zip(values))):
+        shown = {"item": data, "key": "**********"}
+        assert normalise_result(value) == ([shown] if isinstance(value, list) else shown, (), None)
+
+
 def test_a_model_reads_five_faults_and_the_number_of_the_others():
     case = UserType(kind=list[Item], data=[], bad=[{}] * 9, fault="")
     fault = parameter(case).check({"value": case.bad})
     assert str(fault).count("Field required") == 5
     assert "; and 4 more. The arguments are: value." in str(fault)
+
+
+def test_a_value_of_too_many_items_or_faults_is_refused_with_their_number():
+    read = PydanticType.of(list[Item]).read
+    with pytest.raises(SchemaError, match=r"^it has 6,000 faults; give a value of the form .* - at `\$`$"):
+        read([{}] * 6_000)
+    with pytest.raises(SchemaError, match=r"^it has more than 100,000 items; give a smaller value - at `\$\.items`$"):
+        read([{"sku": "a"}] * 50_001, "$.items")
+    assert len(read([{"sku": "a"}] * 50_000)) == 50_000
+    assert PydanticType.of(Item).read({"sku": "," * 200_000}).sku.startswith(",")
 
 
 def test_faults_of_several_parameters_are_named_together():
@@ -275,8 +320,33 @@ def test_a_class_describes_the_arguments_of_an_agent_as_a_tool_and_of_a_handoff(
     assert to.schema == ask.schema
 
 
+@pytest.mark.parametrize("kind", [Point, Item, Closed], ids=str)
+def test_a_question_has_the_fields_of_its_type_at_the_root_of_its_schema(kind: Any):
+    schema = Suspend(response_schema=kind).response_schema
+    assert schema is not None
+    assert schema["type"] == "object"
+    assert schema["properties"]
+    assert "$defs" not in schema
+
+
 def test_a_class_that_names_itself_describes_arguments():
     ask = Agent("clerk").as_tool(parameters=Ring, build_input=str)
     jsonschema.Draft202012Validator.check_schema(ask.schema)
     assert schema_fault(ask.schema, {"following": {"following": None}}) is None
     assert isinstance(ask.convert({"following": {}})["input"], Ring)
+
+
+STRICT = (Item, Order, Aliased, Node, Box[Item], Car | Bike, Checked, Moments, Limited, Computed)
+
+
+@pytest.mark.parametrize("kind", STRICT, ids=str)
+def test_the_schemas_of_pydantic_have_the_strict_form_of_openai(kind: Any):
+    (case,) = (case for case in USER_TYPES if case.kind == kind)
+    use = parameter(case)
+    form = strict_schema(use.schema, limits=True)
+    assert form is not None
+    jsonschema.Draft202012Validator.check_schema(form)
+    assert schema_fault(form, {"value": case.stored}) is None
+    assert same(use.convert({"value": case.stored})["value"], case.value)
+    use_default = {"value": {**case.data, "qty": None}} if kind is Item else {"value": case.data}
+    assert use.check(use_default) is None  # null stands for a default

@@ -194,3 +194,23 @@ def test_an_address_without_a_type_is_passed_on(name):
 def test_gemini_wants_the_type_of_an_address():
     with pytest.raises(gr.ModelError, match=r"media_type="):
         body("gemini", asked(gr.Image(url="https://example.org/chart").part))
+
+
+@pytest.mark.rule("AT-17")
+@pytest.mark.parametrize("media_type", ["audio/wav", "audio/x-wav", "audio/wave", "audio/vnd.wave"])
+def test_a_sound_has_one_name_on_the_wire(media_type):
+    """Systems have four names for WAV."""
+    sound = gr.File(b"RIFF", media_type=media_type).part
+    (made,) = body("chat", asked(sound))["messages"]
+    assert made["content"][-1]["input_audio"] == {"data": coded(sound), "format": "wav"}
+    (made,) = body("gemini", asked(sound))["contents"]
+    assert made["parts"][-1] == {"inlineData": {"mimeType": "audio/wav", "data": coded(sound)}}
+
+
+@pytest.mark.rule("AT-17")
+@pytest.mark.parametrize("name", ["responses", "anthropic"])
+def test_a_provider_without_sounds_names_those_that_take_them(name):
+    with pytest.raises(gr.ModelError, match=r"does not take this file: .*audio/wav.*; models of openai: take WAV"):
+        body(name, asked(SOUND))
+    with pytest.raises(gr.ModelError, match=r"OpenAI chat does not take this file: .*models of gemini: other sounds"):
+        body("chat", asked(gr.File(b"OggS", media_type="audio/ogg").part))

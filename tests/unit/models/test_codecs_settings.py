@@ -120,6 +120,14 @@ def test_gemini_thinks_with_a_budget_or_a_level(model, thinking):
     assert config == {"thinkingConfig": GEMINI[model, thinking]}
 
 
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [("prompt_cache_key", "cache_key"), ("builtin_tools", "provider_tools"), ("budget_tokens", "thinking")],
+)
+def test_a_name_of_a_provider_leads_to_ours(theirs, ours):
+    assert f"did you mean '{ours}'?" in CODECS["chat"]().check({theirs: 1})
+
+
 @each_format
 @pytest.mark.parametrize("thinking", ["", 0, -1, 1.5, [], 2_000])
 def test_other_values_of_thinking_are_refused(name, thinking):

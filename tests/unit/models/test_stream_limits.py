@@ -15,6 +15,7 @@ from greenroom.actors.models.codecs.faults import provider_error, retry_after
 from greenroom.actors.models.codecs.masking import KeyMask
 from greenroom.actors.models.codecs.port import Reported
 from greenroom.actors.models.codecs.reader import StreamReader
+from greenroom.actors.testing.wire_formats import event
 
 pytestmark = pytest.mark.no_cover
 each_format = pytest.mark.parametrize("name", WILD)
@@ -299,3 +300,51 @@ def test_calls_cost_the_same_however_many_came_before(name: str) -> None:
         if many < 3 * few:
             return
     pytest.fail(f"a call takes {few * 1e6:.0f} µs of 250, {many * 1e6:.0f} µs of 4,000")
+
+
+SERVER_TOOL = {
+    "type": "content_block_start",
+    "index": 0,
+    "content_block": {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+}
+TEXT = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+
+
+def delta(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "content_block_delta", "index": 0, "delta": {"type": kind, **fields}}
+
+
+OWN_WORK = {
+    "what a search is asked": (
+        "anthropic",
+        [SERVER_TOOL, *[delta("input_json_delta", partial_json="x" * 6_500_000)] * 2],
+        "more than 12,582,912 characters",
+    ),
+    "values of what a search is asked": (
+        "anthropic",
+        [SERVER_TOOL, delta("input_json_delta", partial_json="[" * 50_001)],
+        "more than 50,000 values",
+    ),
+    "citations": (
+        "anthropic",
+        [TEXT, *[delta("citations_delta", citation={"url": "x"})] * 16_385],
+        "more than 16,384 parts",
+    ),
+    "thoughts in a list": (
+        "chat",
+        [{"choices": [{"delta": {"content": [{"type": "thinking", "thinking": [{"text": "x" * 6_500_000}]}]}}]}] * 2,
+        "more than 12,582,912 characters",
+    ),
+    "texts in a list": (
+        "chat",
+        [{"choices": [{"delta": {"content": [{"type": "text", "text": "x" * 6_500_000}]}}]}] * 2,
+        "more than 12,582,912 characters",
+    ),
+}
+
+
+@pytest.mark.rule("M-8", "M-21")
+@pytest.mark.parametrize("what", OWN_WORK)
+def test_the_work_of_a_providers_tools_has_the_same_limits(what):
+    name, events, sentence = OWN_WORK[what]
+    assert sentence in refused(name, map(event, events))

@@ -24,6 +24,13 @@ from greenroom.actors.contract.catalogue import CATALOGUE
 from greenroom.actors.contract.lifecycle import STATUS, Stage, TerminationKind
 from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.schemas import event_schemas
+from greenroom.actors.contract.threads.messages import (
+    MessageCall,
+    PartFacts,
+    ThreadMessage,
+    ThreadMessages,
+    ThreadRun,
+)
 from greenroom.transport.gateway.access import SCOPES
 from greenroom.transport.gateway.asyncapi import REPLIES, UNASKED, asyncapi
 from greenroom.transport.gateway.bodies import BODIES
@@ -32,7 +39,7 @@ from greenroom.transport.gateway.http import Route, json_response
 from greenroom.transport.gateway.openapi import openapi
 from greenroom.transport.protocol import down, up
 from greenroom.transport.protocol.codes import CLOSE_CODES, ERRORS, PATH, SUBPROTOCOL, Refused
-from greenroom.transport.protocol.lines import ListedTicketLine, RunLine, TerminationLine, TicketLine
+from greenroom.transport.protocol.lines import ListedTicketLine, RunLine, TerminationLine, ThreadLine, TicketLine
 from greenroom.transport.protocol.schemas import (
     close_code_table,
     command_schemas,
@@ -52,6 +59,8 @@ EXAMPLES = {
     "hello": {"token": "t", "client": "c", "protocol": SUBPROTOCOL},
     "subscribe": {"run": "r", "after": 3, "epoch": "e", "id": "i"},
     "unsubscribe": {"run": "r", "id": "i"},
+    "threads": {"id": "i", "by": "b", "limit": 7, "cursor": "c"},
+    "messages": {"id": "i", "thread": "t", "before": 9, "after": 3, "limit": 7},
     "watch": {
         "id": "i",
         "status": "waiting",
@@ -488,19 +497,22 @@ LINES = st.sampled_from([
 ])  # fmt: skip
 
 
+SHOWN = (ThreadMessages, ThreadMessage, MessageCall, PartFacts, ThreadRun)
+
+
 def of_type(kind):
     """Any value of a field's type."""
     if kind is RunLine:
         return LINES
-    if typing.get_args(kind) == (RunLine, ...):
-        return st.lists(LINES, max_size=2).map(tuple)
-    if typing.get_args(kind) == (ListedTicketLine, ...):
-        return st.lists(of_frame(ListedTicketLine), max_size=2).map(tuple)
+    if kind in (ListedTicketLine, ThreadLine, *SHOWN):
+        return of_frame(kind)
     match typing.get_origin(kind), typing.get_args(kind):
         case (collections.abc.Mapping, (_, inner)):
             return ANYTHING if inner is typing.Any else st.dictionaries(st.text(max_size=5), of_type(inner), max_size=3)
         case (types.UnionType | typing.Union, options):
             return st.one_of(map(of_type, options))
+        case (builtin, (inner, end)) if builtin is tuple and end is ...:
+            return st.lists(of_type(inner), max_size=2).map(tuple)
         case _:
             return JSON if kind is typing.Any else NUMBERS if kind is float else st.from_type(kind)
 

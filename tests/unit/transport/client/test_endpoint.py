@@ -7,6 +7,7 @@ import trio.testing
 import greenroom as gr
 from greenroom.transport.client import NotReachable
 from greenroom.transport.client.endpoint import Endpoint, read_endpoint
+from greenroom.transport.client.trio_streams import open_stream
 
 
 @pytest.mark.parametrize(
@@ -72,10 +73,10 @@ async def test_a_server_without_tls_is_not_reachable_with_it() -> None:
         listeners = await nursery.start(trio.serve_tcp, plain, 0)
         port = listeners[0].socket.getsockname()[1]
         with pytest.raises(NotReachable, match="TLS"):
-            await Endpoint(host="127.0.0.1", port=port, secure=True).open_stream()
+            await open_stream(Endpoint(host="127.0.0.1", port=port, secure=True))
         nursery.cancel_scope.cancel()
 
 
 async def test_a_name_without_an_owner_is_not_reachable() -> None:
     with pytest.raises(NotReachable, match=r"no gateway answers at http://name\.invalid:1"):
-        await Endpoint(host="name.invalid", port=1).open_stream()
+        await open_stream(Endpoint(host="name.invalid", port=1))

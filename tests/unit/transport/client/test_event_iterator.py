@@ -8,14 +8,14 @@ import trio
 
 import greenroom as gr
 from greenroom.transport.client import ClientClosed, LogReset, NotAllowed, RequestRefused
-from greenroom.transport.client.event_iterator import MOST_BYTES, MOST_EVENTS
+from greenroom.transport.client.event_buffer import MOST_BYTES, MOST_EVENTS
 
 from ....support.fake_gateway import FakeGateway, event
 from .kit import all_of, client_of, some
 
 
 @pytest.fixture
-async def gateway() -> AsyncIterator[FakeGateway]:
+async def gateway(road: str) -> AsyncIterator[FakeGateway]:
     async with FakeGateway().open() as gateway:
         yield gateway
 

@@ -118,7 +118,7 @@ async def test_an_error_is_raised_as_what_it_is(status: int, code: str, kind: ty
     error = {"error": {"code": code, "message": "because", "retry": False}}
     async with answering(http(status, error)) as (address, _):
         with pytest.raises(kind):
-            await fetch(address, run_path("r 1/2"), token=None, run_id="r 1/2")
+            await fetch(address, run_path("r 1/2"), token=None, ids={"run_id": "r 1/2"})
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ import trio
 import greenroom as gr
 from greenroom.transport.client import ClientClosed, NotAllowed, StartedRun
 from greenroom.transport.client.pending_requests import PendingAnswers
+from greenroom.transport.client.trio_streams import TRIO
+from greenroom.transport.client.waiting import ask
 
 from ....support.fake_gateway import FakeGateway
 from .kit import client_of
@@ -27,7 +29,7 @@ TICKET = gr.Ticket(
 
 
 @pytest.fixture
-async def gateway() -> AsyncIterator[FakeGateway]:
+async def gateway(road: str) -> AsyncIterator[FakeGateway]:
     async with FakeGateway().open() as gateway:
         yield gateway
 
@@ -284,6 +286,6 @@ async def test_who_waits_when_the_client_is_left_gets_an_error(gateway: FakeGate
 async def test_a_request_without_a_waiter_is_forgotten() -> None:
     calls = PendingAnswers(lambda: None)
     with trio.move_on_after(0):
-        await calls.ask("a", "text")
+        await ask(TRIO, calls, "a", "text")
     assert calls.frame() is None
     assert repr(calls) == "<PendingAnswers: 0 open>"

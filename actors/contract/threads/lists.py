@@ -8,11 +8,11 @@ from typing import Final
 
 import attrs
 
-from ..errors import UsageError
-from .messages import Message
-from .plain import encodable
-from .rows import RunInfo
-from .run_lists import RunSummary
+from ...errors import UsageError
+from ..messages import Message
+from ..plain import encodable
+from ..rows import RunInfo
+from ..run_lists import RunSummary
 
 LARGEST_PAGE: Final = 1_000
 """Most lines or messages of a page."""

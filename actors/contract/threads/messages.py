@@ -14,13 +14,13 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from .casing import camel
-from .envelope import BUDGETS, PAYLOAD_BYTES, shortened
-from .messages import CallRequest, Message, MessageKind, Role
-from .parts import Part, PartType
-from .plain import JSONObject
-from .secrets.redaction import Redactor
-from .stepwise import Steps
+from ..casing import camel
+from ..envelope import BUDGETS, PAYLOAD_BYTES, shortened
+from ..messages import CallRequest, Message, MessageKind, Role
+from ..parts import Part, PartType
+from ..plain import JSONObject
+from ..secrets.redaction import Redactor
+from ..stepwise import Steps
 
 T = TypeVar("T")
 
@@ -95,7 +95,7 @@ class ThreadMessage(Shown, frozen=True, kw_only=True):
     excerpted: tuple[str, ...] = ()
 
 
-class FollowedRun(Shown, frozen=True, kw_only=True):
+class ThreadRun(Shown, frozen=True, kw_only=True):
     """An unfinished run of a thread, and where to follow it.
 
     Attributes:
@@ -132,7 +132,7 @@ class ThreadMessages(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
     after: int
     newest: int
     newest_run: str | None
-    runs: tuple[FollowedRun, ...]
+    runs: tuple[ThreadRun, ...]
 
 
 def message_steps(position: int | None, message: Message, redactors: Sequence[Redactor]) -> Steps[ThreadMessage]:
@@ -151,7 +151,7 @@ def message_steps(position: int | None, message: Message, redactors: Sequence[Re
     for part in message.parts:
         parts.append((yield from facts_steps(part, redactors)))
     producer = message.producer
-    shown = ThreadMessage(
+    line = ThreadMessage(
         position=position,
         id=message.id,
         role=message.role,
@@ -166,7 +166,7 @@ def message_steps(position: int | None, message: Message, redactors: Sequence[Re
         cut=message.cut,
     )
     yield
-    return shown if len(_encode(shown)) <= PAYLOAD_BYTES else (yield from _excerpted(shown))
+    return line if len(_encode(line)) <= PAYLOAD_BYTES else (yield from _excerpted(line))
 
 
 def _text(message: Message, redactors: Sequence[Redactor]) -> Steps[str]:

@@ -1,0 +1,1 @@
+"""Threads as readers see them: lists, stored pages, and the messages that people are shown."""
