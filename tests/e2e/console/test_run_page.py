@@ -1,4 +1,4 @@
-"""A run's page: its title, its time as a waterfall, its arguments once, long texts as text; and a new run with files."""
+"""A run's page: title, waterfall, arguments once, long texts as text; and a new run with files and options."""
 
 import json
 from collections.abc import Callable
