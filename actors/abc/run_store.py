@@ -291,7 +291,7 @@ class RunStore(abc.ABC):
         """Return the lines of these runs, in this order, as one page without a cursor; unknown ids are left out."""
 
     @abc.abstractmethod
-    async def ended(self, since: datetime) -> Sequence[EndedRuns]:
+    async def throughput(self, since: datetime) -> Sequence[EndedRuns]:
         """Count the runs that have ended since a time, by hour and outcome; hours without an end are left out.
 
         Costs a few words of each of these runs, regardless of the number of others.

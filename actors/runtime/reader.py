@@ -189,10 +189,10 @@ class RunReader:
             page = await self._services.store.runs(query, among=among, shown=self.redactor.text)
         return self._shown(page)
 
-    async def ended(self, since: datetime) -> Sequence[EndedRuns]:
+    async def throughput(self, since: datetime) -> Sequence[EndedRuns]:
         """Count the runs that have ended since a time with a zone, by hour and outcome; empty hours are left out."""
         with self._services.signals.looking():
-            return await self._services.store.ended(since)
+            return await self._services.store.throughput(since)
 
     async def backlog(self) -> Backlog:
         """Count the runs that are not done, their threads and their open tickets; see `Store.backlog`."""

@@ -6,7 +6,7 @@ import itertools
 import logging
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final, Literal
 
@@ -75,6 +75,7 @@ class Gateway:
         emptied: Set when the last connection ends after that.
         parting: Close code for WebSockets when the gateway stops.
         on_abort: Effect on a run whose client closes its chat stream.
+        prices: Model name -> its price, for pages.
         a2a: The agents that are offered over A2A, and who may read their cards.
         mcp: Keys of the agents that are MCP tools; None: all agents of the process.
         questions: The open streams that put questions to their clients.
@@ -89,6 +90,7 @@ class Gateway:
     routes: Sequence[Route[Gateway]]
     sign_ins: Sequence[SignIn] = ()
     on_abort: OnAbort = "continue"
+    prices: Mapping[str, gr.Price] = attrs.field(factory=dict)
     a2a: A2AOptions = attrs.field(factory=A2AOptions)
     mcp: frozenset[str] | None = None
     questions: QuestionBoard = attrs.field(factory=QuestionBoard)
