@@ -36,6 +36,7 @@ NAMES = (
     "gateway_replay",
     "gateway_http",
     "gateway_asgi",
+    "asyncio_roads",
     "gateway_peers",
     "loop_peers",
     "postgres",

@@ -21,7 +21,7 @@ from greenroom.actors.abc import Store
 
 from ..gateway.descriptors import raise_soft_limit
 from ..gateway.prices import read_prices
-from ..gateway.token_file import token_file
+from ..gateway.sign_ins.token_file import token_file
 from ..server.hosting import EVERYWHERE, CannotBind, GatewayOptions, hosting
 from ..server.serve import Address
 from ..server.workers import WorkerLink, WorkerOptions, Workers, open_workers

@@ -24,7 +24,6 @@ from ..protocol.limits import Limits
 from ..protocol.up import Cancel
 from .access import OriginPolicy, Principal, TokenTable
 from .api import Api
-from .authenticator import Authenticator
 from .connections import Closable
 from .descriptors import room, soft_limit
 from .downloads import Downloads
@@ -33,11 +32,12 @@ from .fanout import RunPumps
 from .feed import RunListFeed
 from .frame_stream import FrameStream
 from .http import Route
-from .metrics import Metrics
+from .metrics.metrics import Metrics
+from .metrics.scrape import Scrapes
 from .questions import QuestionBoard
 from .request_head import Head
-from .scrape import Scrapes
-from .sign_in import SignIn
+from .sign_ins.authenticator import Authenticator
+from .sign_ins.sign_in import SignIn
 from .threads import ThreadAccess
 
 logger = logging.getLogger("greenroom.gateway")

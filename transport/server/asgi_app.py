@@ -25,7 +25,7 @@ from ..gateway.exposed import Cards
 from ..gateway.gateway import Gateway, OnAbort
 from ..gateway.http import refusal
 from ..gateway.outbox import Outbox, Receive, Send, TrioOutbox
-from ..gateway.sign_in import Authenticate, SignIn
+from ..gateway.sign_ins.sign_in import Authenticate, SignIn
 from ..protocol.codes import Refused
 from ..protocol.limits import Limits
 from .plan import all_principals, all_sign_ins, plan_gateway

@@ -18,7 +18,7 @@ from greenroom.supervision.nursery import open_collapsing_nursery
 from ..gateway.descriptors import raise_soft_limit
 from ..gateway.exposed import Cards
 from ..gateway.gateway import OnAbort
-from ..gateway.sign_in import SignIn
+from ..gateway.sign_ins.sign_in import SignIn
 from ..protocol.limits import Limits
 from .serve import Address, serve
 

@@ -13,7 +13,7 @@ from ..gateway.access import OriginPolicy, Principal, TokenTable
 from ..gateway.exposed import Cards, a2a_options
 from ..gateway.gateway import Gateway, OnAbort
 from ..gateway.prices import checked_prices
-from ..gateway.sign_in import Authenticate, SignIn
+from ..gateway.sign_ins.sign_in import Authenticate, SignIn
 from ..protocol.limits import Limits
 from .routes import routes_with
 

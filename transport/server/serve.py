@@ -21,7 +21,7 @@ from ..gateway.exposed import Cards
 from ..gateway.gateway import Gateway, OnAbort
 from ..gateway.http import nothing
 from ..gateway.http_connection import serve_connection
-from ..gateway.sign_in import Authenticate, SignIn
+from ..gateway.sign_ins.sign_in import Authenticate, SignIn
 from ..protocol.limits import Limits
 from .plan import all_principals, all_sign_ins, plan_gateway
 

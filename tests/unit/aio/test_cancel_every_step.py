@@ -86,7 +86,7 @@ def play(place: Path, step: int) -> int:
         task = asyncio.create_task(attempt(program))
         try:
             await task
-        except asyncio.CancelledError:
+        except asyncio.CancelledError:  # noqa: ASYNC103 - that of the task
             assert task.cancelled()
         assert [thread for thread in threading.enumerate() if thread.name == "greenroom"] == []
         assert asyncio.all_tasks() == {asyncio.current_task()}
