@@ -191,7 +191,7 @@ def test_the_questions_of_a_child_run_are_answered_in_its_parent_one_by_one(cons
     assert sorted(values) == [['"7"', "4200"], ['"8"', "100"]]
     second = shown.filter(has_text='"8"')
     second.get_by_role("button", name="Deny").click()
-    page.get_by_label("Why?").fill("8 was never paid.")
+    page.get_by_label("Reason (").fill("8 was never paid.")
     second.get_by_role("button", name="Deny refund").click()
     page.locator(".row-note", has_text="refund was denied by operator").wait_for()
     second.wait_for(state="detached")
@@ -214,7 +214,7 @@ def test_a_call_is_denied_with_a_reason(console: Console, server: Server):
     run = console.start("support")
     page = console.page
     card(page).get_by_role("button", name="Deny").click()
-    page.get_by_label("Why?").fill("The photos show nothing.")
+    page.get_by_label("Reason (").fill("The photos show nothing.")
     card(page).get_by_role("button", name="Deny refund").click()
     console.stage("completed")
     resolved = server.payloads(run, "approval.resolved")[0]
@@ -251,7 +251,7 @@ def test_a_held_run_is_ended_with_a_reason(console: Console, server: Server):
     server.post(f"/v1/runs/{run}/commands", type="pause")
     held = card(page).filter(has_text="operator paused the run")
     held.get_by_role("button", name="End the run").click()
-    page.get_by_label("Why?").fill("Wrong order.")
+    page.get_by_label("Reason (").fill("Wrong order.")
     held.get_by_role("button", name="End the run").click()
     console.stage("cancelled")
     page.locator(".row-note", has_text="operator ended the run").wait_for()
@@ -410,7 +410,7 @@ def test_a_run_is_started_once_and_shown(console: Console, server: Server):
     page.keyboard.press("n")
     page.locator("dialog").get_by_label("Agent").select_option("talker")
     page.get_by_role("button", name="Start the run").click()
-    expect(console.page.locator("dialog .fault")).to_contain_text("Say what the run is to do", use_inner_text=True)
+    expect(console.page.locator("dialog .fault")).to_contain_text("Say what the run should do", use_inner_text=True)
     page.get_by_label("What is it to do?").fill("Say something.")
     page.keyboard.press("Control+Enter")
     console.stage("completed")

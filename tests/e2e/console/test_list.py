@@ -164,7 +164,7 @@ def test_rows_say_what_is_asked_and_those_that_wait_longest_stand_first(console:
     def said(n: int) -> str:
         return console.text(f"#runs a[data-run=run_{n:05d}]")
 
-    assert "ask_person asks · Where does Ada live?" in said(9)
+    assert "ask_person needs an answer · Where does Ada live?" in said(9)
     assert "Paused · bob paused the run: lunch" in said(8)
     assert "wipe: for bob, eve" in said(7)
     assert "Approve refund? · Pay 42.00 back? (+4)" in said(2)

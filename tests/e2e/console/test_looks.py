@@ -364,7 +364,7 @@ def test_the_focus_is_seen_and_stays_where_the_user_works(console: Console, serv
     server.start_run("talker")
     page.locator("#runs a", has_text="talker").first.wait_for()
     page.keyboard.type("son")
-    expect(page.get_by_label("Why?")).to_have_value("half a reason")
+    expect(page.get_by_label("Reason (")).to_have_value("half a reason")
 
 
 def test_nothing_moves_for_those_who_do_not_want_it(consoles):
