@@ -147,7 +147,7 @@ def test_a_nested_call_is_drawn_under_the_call_that_makes_it_and_decided_there(c
     page = console.page
     shown = card(page)
     expect(shown.locator(".card-fact", has_text="Called by")).to_contain_text("coder")
-    expect(shown.get_by_text("Decide soon: a process waits.")).to_be_visible()
+    expect(shown.get_by_text("A process is waiting for this decision.")).to_be_visible()
     calls = page.locator(".row-call")
     expect(calls).to_have_count(2)
     parent, nested = calls.nth(0), calls.nth(1)
@@ -268,7 +268,7 @@ def test_arguments_are_edited_only_as_valid_json(console: Console, server: Serve
     expect(console.page.locator(".card .fault")).to_contain_text("line 1, column", use_inner_text=True)
     card(page).get_by_role("button", name="Approve with these arguments").click()
     editor.fill("[1]")
-    expect(console.page.locator(".card .fault")).to_contain_text("have to be a JSON object", use_inner_text=True)
+    expect(console.page.locator(".card .fault")).to_contain_text("must be a JSON object", use_inner_text=True)
     editor.fill('{"order": "7", "cents": "many", "note": ""}')
     card(page).get_by_role("button", name="Approve with these arguments").click()
     page.locator(".card-status", has_text="The arguments do not fit the tool").wait_for()  # the gateway judges
@@ -411,7 +411,7 @@ def test_a_run_is_started_once_and_shown(console: Console, server: Server):
     page.locator("dialog").get_by_label("Agent").select_option("talker")
     page.get_by_role("button", name="Start the run").click()
     expect(console.page.locator("dialog .fault")).to_contain_text("Say what the run should do", use_inner_text=True)
-    page.get_by_label("What is it to do?").fill("Say something.")
+    page.get_by_label("What should it do?").fill("Say something.")
     page.keyboard.press("Control+Enter")
     console.stage("completed")
     runs = server.get("/v1/runs?limit=1000")["runs"]
@@ -427,7 +427,7 @@ def test_a_run_is_started_with_a_title_in_a_named_thread(console: Console, serve
     page.keyboard.press("n")
     dialog = page.locator("dialog.start")
     dialog.get_by_label("Agent").select_option("talker")
-    dialog.get_by_label("What is it to do?").fill("Say something long.")
+    dialog.get_by_label("What should it do?").fill("Say something long.")
     dialog.get_by_text("Options").click()
     dialog.get_by_label("Title").fill("The morning post")
     dialog.get_by_label("Thread").fill("post")
@@ -675,11 +675,11 @@ def test_a_run_that_is_not_there_is_said_to_be_so(console: Console):
 def test_without_a_token_the_page_asks_and_a_wrong_one_is_said_to_be_wrong(console: Console, server: Server):
     page = console.page
     page.goto(f"{server.url}/#token=nobody-has-this-token")
-    page.get_by_role("alert").filter(has_text="This token is unknown").wait_for()
+    page.get_by_role("alert").filter(has_text="This token is not known").wait_for()
     expect(page).to_have_url(f"{server.url}/")
     page.get_by_label("Token").fill("still-nobodys-token")
     page.keyboard.press("Enter")
-    page.get_by_role("alert").filter(has_text="This token is unknown").wait_for()
+    page.get_by_role("alert").filter(has_text="This token is not known").wait_for()
     page.get_by_label("Token").fill(TOKEN)
     page.keyboard.press("Enter")
     page.locator("#link[data-state=live]").wait_for()
