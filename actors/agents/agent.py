@@ -202,7 +202,7 @@ class Agent(Generic[T_co, Deps]):
     model: Model | str | None = attrs.field(default=None, kw_only=True)
     execution: Execution = attrs.field(default="sequential", kw_only=True)
     stop: tuple[StopCondition, ...] = attrs.field(default=(), converter=_conditions, kw_only=True)
-    output_type: TypeForm[T_co] | JSONObject = attrs.field(default=cast("Any", str), kw_only=True)
+    output_type: type[T_co] | JSONObject = attrs.field(default=cast("Any", str), kw_only=True)
     output_retries: int = attrs.field(default=1, kw_only=True)
     tool_choice: str = attrs.field(default="auto", kw_only=True)
     reset_tool_choice: bool = attrs.field(default=True, kw_only=True)

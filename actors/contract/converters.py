@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, get_args, get_type_hints
 from uuid import UUID
 
@@ -155,6 +155,18 @@ def _show_struct(value: Any) -> dict[str, Any]:
     return {name: converter.unstructure(item) for name, item in fields if item is not msgspec.UNSET}
 
 
+def _unstructured(value: object) -> object:
+    """Return the data of an object in a struct that msgspec does not know, such as a model of pydantic.
+
+    Raises:
+        TypeError: nothing knows it.
+    """
+    data: object = converter.unstructure(value)
+    if data is value:
+        raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
+    return data
+
+
 def _row_hook(cls: Any, writer: BaseConverter) -> Callable[[Any], Any]:
     factory_fields = [field.name for field in attrs.fields(cls) if isinstance(field.default, attrs.Factory)]  # type: ignore[arg-type]
     # comparing with a factory's default would create that default each time
@@ -198,6 +210,7 @@ converter.register_unstructure_hook_func(lambda cls: hasattr(cls, "__pydantic_se
 converter.register_structure_hook_func(lambda hint: hint == int | msgspec.UnsetType, _exactly(int))
 converter.register_structure_hook_factory(lambda cls: get_args(cls)[1:] == (...,), _array_hook)
 converter.register_structure_hook_factory(attrs.has, _class_hook)
+converter.register_unstructure_hook(msgspec.Struct, partial(msgspec.to_builtins, enc_hook=_unstructured))
 for _kind in (Value, Fields):  # instead of msgspec's own hooks for all structs
     converter.register_structure_hook(_kind, _read_struct)
     converter.register_unstructure_hook(_kind, _show_struct)

@@ -31,6 +31,18 @@ PROVIDERS: Final[Mapping[str, tuple[str, str]]] = {
 """Prefix of a model's name: module of this package, class. The prefixes of `OpenAIChat` are its presets."""
 
 
+SYNONYMS: Final = {
+    "claude": "anthropic",
+    "google": "gemini",
+    "google-gla": "gemini",
+    "grok": "xai",
+    "lmstudio": "openai",
+    "llamacpp": "openai",
+    "llama-cpp": "openai",
+}
+"""What other libraries and people call a provider; the last three are servers that speak OpenAI's format."""
+
+
 GROUP: Final = "greenroom.models"
 """Entry points of installed packages that bring providers: prefix = "module:factory"."""
 
@@ -57,8 +69,9 @@ def resolve_model(
             f'model {name!r} is not of the form "provider:name", such as "openai:gpt-5-mini"; or pass a Model object'
         )
     if base_url is not None and (provider in providers or provider not in PROVIDERS):
-        near = did_you_mean(provider, PROVIDERS)
-        raise AgentDefinitionError(f"model {name!r}: {near}a base URL is for {', '.join(PROVIDERS)}")
+        near = did_you_mean(provider, PROVIDERS, synonyms=SYNONYMS)
+        road = f"; {ROADS[provider]}" if provider in ROADS else ""
+        raise AgentDefinitionError(f"model {name!r}: {near}a base URL is for {', '.join(PROVIDERS)}{road}")
     options = {} if base_url is None else {"base_url": base_url}
     result = capture(lambda: _factory(provider, name, providers)(model, **options))
     if isinstance(result, Raised):  # a factory may be code of the user
@@ -87,7 +100,8 @@ def _factory(provider: str, name: str, providers: Mapping[str, ModelFactory]) ->
     if provider in ROADS:
         raise AgentDefinitionError(f"no provider is installed for model {name!r}: {ROADS[provider]}")
     names = (*providers, *PROVIDERS, *points)
+    near = did_you_mean(provider, names, synonyms=SYNONYMS)
     raise AgentDefinitionError(
-        f"no provider is installed for model {name!r}; {did_you_mean(provider, names)}the providers are:"
-        f" {', '.join(names)}; or pass a Model object"
+        f"no provider is installed for model {name!r}; {near}the providers are: {', '.join(names)}; or pass a Model"
+        " object"
     )

@@ -57,8 +57,10 @@ def _deepseek(model: str, thinking: Thinking) -> dict[str, JSONValue]:
 
 
 def _groq(model: str, thinking: Thinking) -> dict[str, JSONValue]:
-    """Qwen's models know "none" and "default", GPT-OSS "low", "medium" and "high"."""
-    return effort(thinking, on="default" if "qwen" in model.lower() else "medium")
+    """Qwen's models know "none" and "default", and put reasoning into the text if not told otherwise."""
+    if "qwen" not in model.lower():
+        return effort(thinking)
+    return effort(thinking, on="default") | {"reasoning_format": "parsed"}
 
 
 def _mistral(model: str, thinking: Thinking) -> dict[str, JSONValue]:
@@ -105,15 +107,16 @@ PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
             keys=("DEEPSEEK_API_KEY",),
             variant=ChatVariant(thinking=_deepseek, form="words"),
         ),
-        # console.groq.com/docs/openai; docs/structured-outputs: neither streaming nor tools beside json_schema.
+        # console.groq.com/docs/reasoning: reasoning_effort, reasoning_format. docs/structured-outputs took neither
+        # streaming nor tools beside json_schema; not sure that it still does, and words always work.
         "groq": Preset(
             base_url="https://api.groq.com/openai/v1",
             keys=("GROQ_API_KEY",),
             variant=ChatVariant(limit_field="max_completion_tokens", thinking=_groq, form="words"),
         ),
-        # docs.mistral.ai/api: random_seed, "any". Unknown fields are 422 extra_forbidden: stream_options (issue
-        # avante.nvim 2347), max_completion_tokens (eca 231), reasoning_content (crush 1590). Ids of calls: "must be
-        # a-z, A-Z, 0-9, with a length of 9" (opencode 1680, gptel 1203).
+        # docs.mistral.ai/api: random_seed, "any"; capabilities/reasoning/adjustable: "none" and "high". Unknown fields
+        # are 422 extra_forbidden: stream_options (issue avante.nvim 2347), max_completion_tokens (eca 231),
+        # reasoning_content (crush 1590). Ids of calls: "must be a-z, A-Z, 0-9, with a length of 9" (opencode 1680).
         "mistral": Preset(
             base_url="https://api.mistral.ai/v1",
             keys=("MISTRAL_API_KEY",),
@@ -145,7 +148,7 @@ PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
             variant=ChatVariant(thinking=_openrouter, budgets=True, strict="plain"),
             headers=(("HTTP-Referer", "OPENROUTER_APP_URL"), ("X-Title", "OPENROUTER_APP_TITLE")),
         ),
-        # docs.together.ai/docs/inference/openai-compatibility
+        # docs.together.ai/docs/inference/openai-compatibility; inference/chat/reasoning: the switch and the effort.
         "together": Preset(
             base_url="https://api.together.ai/v1",
             keys=("TOGETHER_API_KEY",),
@@ -160,7 +163,7 @@ PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
             variant=ChatVariant(thinking=_vllm, form="without_tools", lacks=(*_CACHE, "service_tier")),
             local=True,
         ),
-        # docs.x.ai/docs/api-reference: max_tokens is the old name; reasoning_content.
+        # docs.x.ai/docs/api-reference: max_tokens is the old name; reasoning_content; effort by model, "none" for 4.3.
         "xai": Preset(
             base_url="https://api.x.ai/v1",
             keys=("XAI_API_KEY",),
@@ -169,15 +172,16 @@ PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
     }
 )
 
-ROADS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "bedrock": "Bedrock's own API signs its requests; ask its OpenAI-compatible address with a Bedrock API key:"
-        ' OpenAIChat("NAME", base_url="https://bedrock-runtime.REGION.amazonaws.com/openai/v1", api_key="..."),'
-        " or a gateway with such an address in front of it, such as LiteLLM",
-        "vertex": "Vertex AI takes tokens that expire; ask its OpenAI-compatible address:"
-        ' OpenAIChat("google/NAME", base_url="https://LOCATION-aiplatform.googleapis.com/v1/projects/PROJECT/locations/'
-        'LOCATION/endpoints/openapi", api_key="TOKEN"), or a gateway in front of it that renews the token, such as'
-        " LiteLLM; gemini:NAME takes a key of Google AI Studio",
-    }
+_BEDROCK: Final = (
+    "Bedrock's own API signs its requests; ask its OpenAI-compatible address with a Bedrock API key:"
+    ' OpenAIChat("NAME", base_url="https://bedrock-runtime.REGION.amazonaws.com/openai/v1", api_key="..."),'
+    " or openai:NAME with that --base-url, or a gateway with such an address in front of it, such as LiteLLM"
 )
+_VERTEX: Final = (
+    "Vertex AI takes tokens that expire; ask its OpenAI-compatible address:"
+    ' OpenAIChat("google/NAME", base_url="https://LOCATION-aiplatform.googleapis.com/v1/projects/PROJECT/locations/'
+    'LOCATION/endpoints/openapi", api_key="TOKEN"), or openai:google/NAME with that --base-url, or a gateway in front'
+    " of it that renews the token, such as LiteLLM; gemini:NAME takes a key of Google AI Studio"
+)
+ROADS: Final[Mapping[str, str]] = MappingProxyType({"bedrock": _BEDROCK, "vertex": _VERTEX, "google-vertex": _VERTEX})
 """Prefixes of services that have another kind of key, and the way to them."""

@@ -23,7 +23,7 @@ from ..contract.codec import message_of
 from ..contract.outcomes import Completed
 from ..contract.plain import JSONObject, JSONValue
 from ..contract.spec import AgentSpec, Concurrency, ToolSpec
-from ..contract.user_types.choice import chosen_reader
+from ..contract.user_types.choice import chosen_reader, rooted
 from ..contract.user_types.constraints import TypeFault
 from ..errors import ToolDefinitionError, UsageError
 from ..plugins.guardrails import ToolInputGuardrail
@@ -167,22 +167,12 @@ def object_arguments(name: str, option: str, kind: Any) -> Arguments:
         reader = chosen_reader(kind)
     except TypeFault as error:
         raise ToolDefinitionError(f"tool {name!r}, option {option}: {error}") from error
-    schema = dict(msgspec.json.schema(kind) if reader is None else reader.schema)
-    definitions = dict(schema.pop("$defs", {}))
-    if "$ref" in schema:
-        title = schema["$ref"].removeprefix("#/$defs/")
-        schema = dict(definitions[title])
-        if (
-            f'"#/$defs/{title}"' not in msgspec.json.encode([schema, definitions]).decode()
-        ):  # no field has its own class
-            del definitions[title]
+    schema = rooted(msgspec.json.schema(kind) if reader is None else reader.schema)
     if schema.get("type") != "object" or "properties" not in schema:
         way = "give a class of attrs, dataclasses, msgspec, pydantic or TypedDict"
         what = "its JSON form is not an object with named properties"
         raise ToolDefinitionError(f"tool {name!r}, option {option}={kind!r}: {what}; {way}")
     schema.pop("title", None)
-    if definitions:
-        schema["$defs"] = definitions
     read = partial(msgspec.convert, type=kind) if reader is None else reader.read
     return _ObjectArguments(schema=schema, context=None, struct=msgspec.Struct, defaults={}, read=read)
 

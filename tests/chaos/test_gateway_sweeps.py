@@ -22,6 +22,7 @@ from greenroom.testing import ScriptedModel, delay, text
 from greenroom.transport.gateway.access import OriginPolicy, Principal, TokenTable
 from greenroom.transport.gateway.gateway import Gateway
 from greenroom.transport.gateway.http_connection import serve_connection
+from greenroom.transport.gateway.sign_ins.sign_in import SignIn, SignInRequest
 from greenroom.transport.protocol.limits import Limits
 from greenroom.transport.server.routes import ROUTES
 
@@ -84,7 +85,7 @@ class World:
         ended: the first client has read up to the end of its connection.
     """
 
-    kind: Literal["websocket", "http", "a2a"]
+    kind: Literal["websocket", "http", "a2a", "people"]
     pair: str
     strikes: Literal["connection", "client", "goodbye", "crash"]
     scope: Any = attrs.field(factory=trio.CancelScope)
@@ -115,20 +116,24 @@ class World:
         before = set(chaos.program_tasks())
         with listening("greenroom.gateway") as failures:
             async with gr.open_runtime(agents=[agent]) as runtime, trio.open_nursery() as hall:
+                by_function = self.kind == "people"
                 self.gateway = Gateway(
                     runtime=runtime,
-                    keyring=TokenTable([Principal(name="ann", token=TOKEN)]),
+                    keyring=TokenTable([] if by_function else [Principal(name="ann", token=TOKEN)]),
+                    sign_ins=[SignIn(authenticate, seconds=0.1)] if by_function else [],
                     doorway=OriginPolicy(hosts=None),
                     limits=Limits(),
                     routes=ROUTES,
                 )
                 self.gateway.fanout.open(hall)
+                hall.start_soon(self.gateway.authenticator.run)
                 await self._first()
                 await trio.sleep(SETTLED)
                 self.faults += [f"left after the first: {one}" for one in self.left(before)]
                 await self._second()
                 await trio.sleep(SETTLED)
                 self.faults += [f"left after the second: {one}" for one in self.left(before)]
+                hall.cancel_scope.cancel()
         self.reports = failures.texts
 
     async def _first(self) -> None:
@@ -180,6 +185,9 @@ class World:
         for name in ("open", "turned_away", "idle", "conversations"):
             if getattr(gateway, name):
                 yield f"{name}: {getattr(gateway, name)}"
+        if gateway.authenticator._open:
+            yield f"watched: {gateway.authenticator}"
+        yield from (f"calls: {sign_in._calls}" for sign_in in gateway.sign_ins if sign_in._calls)
         if gateway._of.total():
             yield f"counted: {gateway._of}"
         if gateway.runtime._parts.services.signals.followed:
@@ -296,7 +304,15 @@ async def a2a(world: World, raw: Pieces) -> None:
             assert world.struck
 
 
-CLIENTS = {"websocket": websocket, "http": http, "a2a": a2a}
+async def authenticate(request: SignInRequest) -> Principal | None:
+    """Know a person after some steps; asked at the start and again and again while the connection is open."""
+    for _ in range(3):
+        await trio.lowlevel.checkpoint()
+    await trio.sleep(0.01)
+    return Principal(name="ann") if request.token == TOKEN else None
+
+
+CLIENTS = {"websocket": websocket, "http": http, "a2a": a2a, "people": websocket}
 
 
 # --- promises --------------------------------------------------------------------------------------------------------

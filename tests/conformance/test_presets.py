@@ -9,7 +9,7 @@ import greenroom as gr
 from greenroom.actors.models import PROVIDERS, resolve_model
 from greenroom.actors.models.presets import PRESETS, ROADS
 from greenroom.models import OpenAIChat
-from greenroom.testing import call, open_fault_server, reply, think
+from greenroom.testing import ScriptedModel, call, open_fault_server, reply, think
 
 from ..support.providers import KEY, MODELS, model_of
 
@@ -183,7 +183,10 @@ def test_thinking_is_asked_for_in_the_field_of_the_service(preset):
 
 
 def test_groq_has_another_word_for_the_thinking_of_qwen():
-    assert body("groq", "qwen/qwen3-32b", settings={"thinking": True})["reasoning_effort"] == "default"
+    """And without the format its reasoning would be in the text."""
+    for thinking, word in ((True, "default"), (False, "none")):
+        sent = body("groq", "qwen/qwen3-32b", settings={"thinking": thinking})
+        assert (sent["reasoning_effort"], sent["reasoning_format"]) == (word, "parsed")
 
 
 NATIVE = {"openai", "azure", "openrouter", "xai"}
@@ -260,6 +263,9 @@ def test_azure_needs_an_address_and_a_key(monkeypatch):
 def test_a_service_with_another_kind_of_key_names_the_road(prefix):
     with pytest.raises(gr.AgentDefinitionError, match=r"OpenAI-compatible address.*base_url=.*gateway.*LiteLLM"):
         resolve_model(f"{prefix}:small")
+    with pytest.raises(gr.AgentDefinitionError, match=r"a base URL is for .*OpenAI-compatible address"):
+        resolve_model(f"{prefix}:small", base_url="https://example.org/v1")
+    assert resolve_model(f"{prefix}:small", {prefix: lambda name: ScriptedModel([name])}).name == "scripted"
 
 
 @pytest.mark.rule("M-16", "M-17")
@@ -267,6 +273,9 @@ def test_an_unknown_prefix_lists_those_that_exist():
     with pytest.raises(gr.AgentDefinitionError, match="did you mean 'openrouter'") as raised:
         resolve_model("openroute:small")
     assert all(prefix in str(raised.value) for prefix in PROVIDERS)
+    for word, prefix in (("grok", "xai"), ("google", "gemini"), ("claude", "anthropic"), ("lmstudio", "openai")):
+        with pytest.raises(gr.AgentDefinitionError, match=f"did you mean '{prefix}'"):
+            resolve_model(f"{word}:small")
     with pytest.raises(gr.AgentDefinitionError, match=r"did you mean 'groq'.* use one of openai, azure, deepseek"):
         OpenAIChat("small", preset="grok")
 

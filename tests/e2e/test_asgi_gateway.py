@@ -4,7 +4,13 @@ What a server does by itself is not here: bytes that are no HTTP, frames that br
 """
 
 import pytest
-from tests.e2e import test_gateway_access, test_gateway_hostile, test_gateway_roads, test_gateway_slow
+from tests.e2e import (
+    test_gateway_access,
+    test_gateway_hostile,
+    test_gateway_roads,
+    test_gateway_sign_in,
+    test_gateway_slow,
+)
 from tests.support import asgi_hosts, gateway, gateway_inside
 
 pytestmark = pytest.mark.slow
@@ -27,6 +33,14 @@ PLAYED = {
         "test_more_subscriptions_than_the_limit_are_refused_and_one_that_is_left_makes_room",
     ],
     test_gateway_roads: ["test_a_principal_is_answered_as_the_table_says_and_learns_nothing_of_hidden_runs"],
+    test_gateway_sign_in: [
+        "test_a_client_may_ask_who_it_is",
+        "test_a_function_learns_the_address_at_the_other_end",
+        "test_a_revoked_principal_loses_websockets_and_streams_and_gets_in_no_more",
+        "test_a_websocket_whose_first_message_is_refused_is_closed_with_the_reason",
+        "test_each_route_asks_the_function_and_answers_as_it_says",
+        "test_starts_and_decisions_over_a_websocket_name_the_person",
+    ],
     test_gateway_slow: [
         "test_a_hundred_readers_learn_of_the_end_of_a_run_and_the_gateway_forgets_it",
         "test_every_reader_gets_every_event_once_and_in_order_however_it_comes_and_goes",

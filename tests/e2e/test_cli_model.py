@@ -34,7 +34,9 @@ def cli(tmp_path: Path) -> Cli:
 async def test_run_asks_the_model_that_is_named(cli):
     (cli.folder / "agents.py").write_text(AGENT)
     cli.env["OPENAI_API_KEY"] = KEY
-    async with open_fault_server(reply(call("add", a=40, b=2, id="c")), reply("It is 42."), reply("Large.")) as server:
+    async with open_fault_server(
+        reply(call("add", a=40, b=2, id="c")), reply("It is 42."), reply("Large."), reply("Local.")
+    ) as server:
         url = server.base_url("chat")
         words = ("run", "agents.py:agent", "What is 40 + 2?", "--model", "openai:small", "--base-url", url)
         done = await trio.to_thread.run_sync(cli, *words)
@@ -43,7 +45,9 @@ async def test_run_asks_the_model_that_is_named(cli):
         assert KEY not in done.stdout + done.stderr
         done = await trio.to_thread.run_sync(cli, "run", "agents.py:named", "Hi", "--base-url", url)
         assert "Large." in done.stdout
-        assert [asked.body["model"] for asked in server.requests] == ["small", "small", "large"]
+        words = ("run", "agents.py:agent", "Hi", "--model", "ollama:qwen3", "--base-url", url)
+        assert "Local." in (await trio.to_thread.run_sync(cli, *words)).stdout
+        assert [asked.body["model"] for asked in server.requests] == ["small", "small", "large", "qwen3"]
 
 
 @pytest.mark.slow
@@ -83,12 +87,16 @@ def test_wrong_options_are_named(cli):
     (cli.folder / "agents.py").write_text(AGENT)
     cli.env.pop("OPENAI_API_KEY", None)
     cli.env.pop("OPENAI_BASE_URL", None)
+    cli.env.pop("GROQ_API_KEY", None)
     for words, said in (
         (("--model", "openia:x"), "did you mean 'openai'?"),
         (("--model", "openai:x", "--base-url", "localhost:80"), 'give one such as "https://host/v1"'),
         (("--model", "openai:x", "--base-url", ""), "base_url='': give one such as"),
         (("--base-url", "http://localhost"), "add --model openai:NAME"),
         (("--model", "openai:x"), "set OPENAI_API_KEY"),
+        (("--model", "groq:x"), "set GROQ_API_KEY"),
+        (("--model", "azure:x"), "set AZURE_OPENAI_ENDPOINT"),
+        (("--model", "bedrock:x"), "ask its OpenAI-compatible address"),
     ):
         done = cli("run", "agents.py:agent", "Hi", *words)
         assert done.returncode == 2, done.stdout

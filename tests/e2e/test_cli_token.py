@@ -15,7 +15,7 @@ from greenroom.transport import Address
 from greenroom.transport.cli import commands
 from greenroom.transport.cli.token_commands import _change, _locked
 from greenroom.transport.gateway.access import SCOPES
-from greenroom.transport.gateway.token_file import TokenEntry, read_tokens
+from greenroom.transport.gateway.sign_ins.token_file import TokenEntry, read_tokens
 
 from .cli_kit import Cli, Inside
 

@@ -204,6 +204,7 @@ ROADS = {
     "GET /v1/queues": [(Ask("GET", "/v1/queues"), ADMIN)],
     "POST /v1/queues/{queue}": [(Ask("POST", "/v1/queues/echo", {}), ADMIN)],
     "POST /v1/prune": [(Ask("POST", "/v1/prune", {"before": "2020-01-31T09:30:00Z"}), ADMIN)],
+    "GET /v1/me": [(Ask("GET", "/v1/me"), OPEN)],
     "GET /v1/agents": [(Ask("GET", "/v1/agents"), TOKEN.replace("ok ok ok ok", "ok ok ok not_allowed", 1))],
     "GET /v1/rules": [(Ask("GET", "/v1/rules"), TOKEN), (Ask("GET", "/v1/rules?run=bob-open"), SEE)],
     "POST /v1/rules/{rule}/revoke": [(Ask("POST", "/v1/rules/none/revoke"), TOKEN.replace("ok", "unknown_rule"))],

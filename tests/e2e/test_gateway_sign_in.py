@@ -17,7 +17,7 @@ from greenroom.transport.server.routes import ROUTES
 pytestmark = pytest.mark.slow
 
 PEOPLE = {"token of ann": "ann", "token of bob": "bob"}
-DOORS = [route for route in ROUTES if route.scope is not None]
+DOORS = [route for route in ROUTES if route.scope not in (None, "maybe")]
 
 
 async def authenticate(request):
@@ -57,6 +57,14 @@ async def test_each_route_asks_the_function_and_answers_as_it_says():
                 reply = await http(address, route.method, path_of(route), token="token of ann", body=body)
                 assert reply.status != 401, route.template
                 assert (reply.status == 403) == (route.scope == "admin"), route.template
+
+
+async def test_a_client_may_ask_who_it_is():
+    async with house() as (_, address):
+        ann = (await http(address, "GET", "/v1/me", token="token of ann")).json()
+        assert ann == {"principal": "ann", "scopes": ["decide", "follow", "start"]}
+        assert (await http(address, "GET", "/v1/me", token=None)).json() == {"principal": None, "scopes": []}
+        assert (await http(address, "GET", "/v1/me", token="unknown")).status == 401
 
 
 async def test_a_route_without_a_scope_asks_nobody():
@@ -178,9 +186,22 @@ async def test_a_revoked_principal_loses_websockets_and_streams_and_gets_in_no_m
 
 
 async def test_with_a_function_there_is_no_operator_and_no_token_for_another_address():
-    async with gr.open_runtime(agents=[clerk()]) as runtime:
-        async with gateway(runtime, authenticate=authenticate, token=None, host="0.0.0.0") as address:
-            assert address.token is None
+    async with house(host="0.0.0.0") as (_, address):
+        assert address.token is None
+
+
+async def test_a_function_learns_the_address_at_the_other_end():
+    peers = []
+
+    async def by_peer(request):
+        peers.append(request.peer)
+        return Principal(name="local")
+
+    async with house(by_peer) as (_, address):
+        assert (await http(address, "GET", "/v1/runs", token=None)).status == 200
+        async with talking(address, token=None) as talk:
+            assert (await talk.hear())["principal"] == "local"
+    assert peers == ["127.0.0.1"]
 
 
 @pytest.mark.parametrize("wrong", [7, [authenticate], [None], "ann"])

@@ -110,6 +110,9 @@ async def test_people_come_by_the_proxy_and_nobody_else_comes_by_its_headers(tmp
                 403, "bob@example.org is not in the group support",
             )  # fmt: skip
             assert (await client.get("/v1/runs")).status_code == 401
+            assert (await client.get("/v1/me", headers={"cookie": "session=ann"})).json()[
+                "principal"
+            ] == "ann@example.org"
             forged = {"X-Forwarded-Email": "eva@example.org", "X-Forwarded-Groups": "support,leads"}
             assert (await client.get("/metrics", headers=forged | {"cookie": "session=ann"})).status_code == 403
             crossing = {"cookie": "session=ann", "origin": "https://evil.example.org"}

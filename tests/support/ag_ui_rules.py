@@ -82,7 +82,10 @@ _INTERRUPT = {
     "metadata": OBJECT,
 }
 _USAGE = {"provider", "model"}
-_COUNTS = {"inputTokens", "outputTokens", "totalTokens", "reasoningTokens", "cachedInputTokens"}
+_COUNTS = {
+    *("inputTokens", "outputTokens", "totalTokens", "reasoningTokens", "cachedInputTokens"),
+    "cacheWriteInputTokens",
+}
 _POINTER = re.compile(r"(?:/(?:[^/~]|~[01])*)*")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
@@ -187,7 +190,7 @@ def _usage(entry: Event) -> None:
     counts = {name: entry.get(name, 0) for name in _COUNTS}
     need(all(_is(count, NUMBER) and count >= 0 for count in counts.values()), "usage", entry)
     need(counts["totalTokens"] == counts["inputTokens"] + counts["outputTokens"], "usage", entry)
-    need(counts["cachedInputTokens"] <= counts["inputTokens"], "usage", entry)
+    need(counts["cachedInputTokens"] + counts["cacheWriteInputTokens"] <= counts["inputTokens"], "usage", entry)
     need(counts["reasoningTokens"] <= counts["outputTokens"], "usage", entry)
 
 

@@ -157,6 +157,7 @@ def test_a_runtime_has_the_names_that_a_user_needs_and_no_other():
         *(
             "agent_of_thread",
             "artifact",
+            "backlog",
             "check_open",
             "check_thread",
             "closed",

@@ -117,8 +117,11 @@ class RunReader:
     part = in_trio(gr.RunReader.part)
     artifact = in_trio(gr.RunReader.artifact)
     agent_of_thread = in_trio(gr.RunReader.agent_of_thread)
+    backlog = in_trio(gr.RunReader.backlog)
+    ended = in_trio(gr.RunReader.ended)
     view = in_trio(gr.RunReader.view)
     outcome = in_trio(gr.RunReader.outcome)
+    closed = in_trio(gr.RunReader.closed)
 
 
 @attrs.frozen(eq=False, repr=False)

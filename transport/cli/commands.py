@@ -355,6 +355,7 @@ COMMANDS: Final[Mapping[str, CommandLine]] = {
         option("--a2a-default AGENT", "the agent whose card is at /.well-known/agent-card.json (default: the only)"),
         option("--a2a-cards WHO", "who may read the cards: private (default) asks for a token, public does not",
             choices=("private", "public"), default="private"),
+        option("--prices FILE", "prices of models, as JSON, by which the console shows the cost of runs"),
         option("--max-running N", "maximum number of runs that work at once", types.count),
         option("--json", "print the address as one line of JSON"),
         examples="""\

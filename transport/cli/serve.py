@@ -20,7 +20,8 @@ import greenroom as gr
 from greenroom.actors.abc import Store
 
 from ..gateway.descriptors import raise_soft_limit
-from ..gateway.token_file import token_file
+from ..gateway.prices import read_prices
+from ..gateway.sign_ins.token_file import token_file
 from ..server.hosting import EVERYWHERE, CannotBind, GatewayOptions, hosting
 from ..server.serve import Address
 from ..server.workers import WorkerLink, WorkerOptions, Workers, open_workers
@@ -91,6 +92,7 @@ def serve(args: argparse.Namespace) -> int:
             a2a=args.a2a or None,
             a2a_default=args.a2a_default,
             a2a_cards=args.a2a_cards,
+            prices=None if args.prices is None else read_prices(Path(args.prices)),
             authenticate=() if args.tokens is None else (token_file(args.tokens),),
             sockets=() if link is None else link.sockets(),
         )
@@ -215,6 +217,7 @@ def _words(args: argparse.Namespace, token_file: Path) -> list[str]:
         ("--a2a", args.a2a),
         ("--a2a-default", [] if args.a2a_default is None else [args.a2a_default]),
         ("--a2a-cards", [args.a2a_cards]),
+        ("--prices", [] if args.prices is None else [args.prices]),
         ("--max-running", [] if args.max_running is None else [args.max_running]),
         ("--secret-env", args.secret_env or ()),
         ("--secrets-file", args.secrets_file or ()),

@@ -31,7 +31,7 @@ from ..protocol.limits import Limits
 from ..protocol.up import Cancel, Decide, Fork, Pause, RunCommand, Send, Start, Watch
 from . import frames, http_requests, remembered_rules
 from .arguments import checked, command_id_of, filter_fields, moment_text, optional, sent_always, sent_attachment
-from .endpoint import read_endpoint
+from .endpoint import read_target
 from .errors import refusal
 from .event_buffer import OnReset
 from .event_iterator import EventIterator
@@ -420,17 +420,6 @@ class Client(ThreadRequests):
         run_id = checked(run_id, "run_id")
         return http_requests.view_of(self._link.address, await self._get(http_requests.run_path(run_id), run_id=run_id))
 
-    async def artifact(self, run_id: str, artifact_id: str) -> bytes:
-        """Return the bytes of an artifact of a run, over HTTP.
-
-        Raises:
-            UnknownArtifact: The run has no such artifact, or the gateway's store has no bytes of it.
-            UnknownRun, NotAllowed, NotReachable, ConnectError: See `view`.
-        """
-        run_id, artifact_id = checked(run_id, "run_id"), checked(artifact_id, "artifact_id")
-        path = f"{http_requests.run_path(run_id)}/artifacts/{quote(artifact_id, safe='')}"
-        return await self._bytes(path, run_id=run_id)
-
     async def runs(self, **filters: Unpack[RunFilters]) -> ListedRuns:
         """Return a page of the runs that this principal may see, over HTTP.
 
@@ -588,10 +577,7 @@ async def connect(
         connection, pending calls raise this error.
         BaseException: The block's own exception, bare.
     """
-    address = read_endpoint(url)
-    token = token if token is not None else address.token
-    if token is not None and not (token.isascii() and token.isprintable()):
-        raise UsageError("the token has characters that no token has; give what `greenroom serve` has written")
+    address, token = read_target(url, token)
     pace = pace or ConnectionTiming()
     connection = TrioConnection(address, token=token, pace=pace, context=ssl_context, on_change=on_change)
     async with open_collapsing_nursery() as nursery:

@@ -79,6 +79,19 @@ def read_endpoint(url: str) -> Endpoint:
     )
 
 
+def read_target(url: str, token: str | None) -> tuple[Endpoint, str | None]:
+    """Return the address of a gateway, and the token for it: the given one, or that of the URL's fragment.
+
+    Raises:
+        UsageError: The URL or the token is invalid; the message says why.
+    """
+    address = read_endpoint(url)
+    token = token if token is not None else address.token
+    if token is not None and not (token.isascii() and token.isprintable()):
+        raise UsageError("the token has characters that no token has; give what `greenroom serve` has written")
+    return address, token
+
+
 def _shown(url: str) -> str:
     """Return the part of an invalid URL that cannot contain a secret."""
     text = str(url).partition("#")[0].partition("?")[0]

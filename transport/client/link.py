@@ -179,7 +179,7 @@ class Link:
 
     def send_again_at(self, now: float) -> float:
         """Return the time at which `send` may have bytes without a poke."""
-        if not self.welcomed or self.closing:
+        if not self.welcomed or self._of_connection().ended is not None:
             return inf
         return max(self._allowance.free_at, now) if now < self._allowance.free_at else self.runs.due(now)
 

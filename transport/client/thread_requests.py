@@ -1,4 +1,4 @@
-"""The threads of a gateway, over HTTP: their list, their messages, and the bytes of parts."""
+"""The threads of a gateway, over HTTP, and the bytes that it serves: parts of messages, and artifacts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from greenroom.actors.errors import UsageError
 from ..protocol.lines import ThreadLine
 from .arguments import checked
 from .endpoint import Endpoint
-from .http_requests import unreadable
+from .http_requests import run_path, unreadable
 
 
 @attrs.frozen(kw_only=True)
@@ -33,7 +33,7 @@ class ListedThreads:
 
 
 class ThreadRequests(abc.ABC):
-    """The methods of a client that read threads."""
+    """The methods of a client that read threads and bytes."""
 
     _address: Endpoint
 
@@ -92,3 +92,14 @@ class ThreadRequests(abc.ABC):
                 f"{part!r:.200}: give a part of a message in a page of this client; an address has no bytes"
             )
         return await self._bytes(part.href)
+
+    async def artifact(self, run_id: str, artifact_id: str) -> bytes:
+        """Return the bytes of an artifact of a run, over HTTP.
+
+        Raises:
+            UnknownArtifact: The run has no such artifact, or the gateway's store has no bytes of it.
+            UnknownRun, NotAllowed, NotReachable, ConnectError: See `Client.view`.
+        """
+        run_id, artifact_id = checked(run_id, "run_id"), checked(artifact_id, "artifact_id")
+        path = f"{run_path(run_id)}/artifacts/{quote(artifact_id, safe='')}"
+        return await self._bytes(path, run_id=run_id)

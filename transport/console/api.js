@@ -10,6 +10,8 @@ export class ApiError extends Error {
   }
 }
 
+const sending = (sent) => (sent === undefined ? {} : { "content-type": "application/json" });
+
 const PATIENCE_MS = 10_000;
 const LARGE_MS = 60_000; // for the bytes of an artifact, 8 MiB at most
 
@@ -49,6 +51,16 @@ export class Api {
     return runs.find((row) => row.run === run) ?? null;
   }
 
+  /** Start a run: over HTTP, whose requests may be larger than messages. The same order starts it once. */
+  start(order) {
+    return this.#ask("v1/runs", "POST", (response) => response.json(), LARGE_MS, order);
+  }
+
+  /** Model name -> its price per million tokens: {input, output, cached, stored}. */
+  async prices() {
+    return (await this.#get("v1/prices")).prices;
+  }
+
   /** How many runs ended in each hour of the last day: `{hours, complete}`. */
   throughput() {
     return this.#get("v1/throughput");
@@ -86,9 +98,23 @@ export class Api {
     return this.#get(`v1/runs/${encodeURIComponent(run)}/revive`, "POST");
   }
 
-  /** The bytes of an artifact, as a Blob without a type that a browser would open. */
-  async artifact(run, artifact) {
-    const path = `v1/runs/${encodeURIComponent(run)}/artifacts/${encodeURIComponent(artifact.artifactId)}`;
+  /** A page of a thread's messages; without a position the newest one. */
+  messages(thread, query) {
+    return this.#get(`v1/threads/${encodeURIComponent(thread)}/messages?${new URLSearchParams(query)}`);
+  }
+
+  /** The bytes of an artifact. */
+  artifact(run, artifact) {
+    return this.bytes(`v1/runs/${encodeURIComponent(run)}/artifacts/${encodeURIComponent(artifact.artifactId)}`);
+  }
+
+  /** The bytes of an image or a file of a message (`href`), or of a run's own input. */
+  part(run, { href, sha256 }) {
+    return this.bytes(href ? href.slice(1) : `v1/runs/${encodeURIComponent(run)}/parts/${encodeURIComponent(sha256)}`);
+  }
+
+  /** Some bytes, as a Blob without a type that a browser would open. */
+  async bytes(path) {
     const blob = await this.#ask(path, "GET", (response) => response.blob(), LARGE_MS);
     return new Blob([blob], { type: "application/octet-stream" });
   }
@@ -97,15 +123,17 @@ export class Api {
     return this.#ask(path, method, (response) => response.json(), PATIENCE_MS);
   }
 
-  async #ask(path, method, read, patience) {
+  async #ask(path, method, read, patience, sent) {
+    const token = this.token();
     let response;
     let body;
     try {
       response = await fetch(new URL(path, document.baseURI), {
         method,
-        headers: { authorization: `Bearer ${this.token() ?? ""}`, accept: "application/json" },
+        headers: { ...(token && { authorization: `Bearer ${token}` }), accept: "application/json", ...sending(sent) },
+        body: sent === undefined ? undefined : JSON.stringify(sent),
         cache: "no-store",
-        credentials: "omit",
+        credentials: token ? "omit" : "same-origin", // without a token a proxy knows the person by its cookie
         signal: AbortSignal.timeout(patience),
       });
       body = response.ok ? await read(response) : await response.json();

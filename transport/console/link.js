@@ -12,6 +12,7 @@ const FIRST_DELAY_MS = 250;
 const LONGEST_DELAY_MS = 15_000;
 const SILENCE_MS = 45_000; // without any frame the connection counts as lost; the gateway ticks every 20 s
 const TAIL_MS = 3_000; // a tick overtakes no event, but a slow page may still be applying the events it names
+const PATIENCE_MS = 10_000; // for the answer to a request
 const STEADY_MS = 10_000; // after a connection of at least this duration, the next delay is the first one again
 const TRIES = 6; // of a command that the gateway could not accept yet
 
@@ -83,6 +84,7 @@ export class Link {
   #retryAfter = null;
   #bye = null;
   #asked = 0;
+  #proxied = false;
   state = { name: "idle" };
   welcome = null;
 
@@ -167,19 +169,33 @@ export class Link {
 
   #connect() {
     const token = this.#token();
-    if (!token) return this.#set({ name: "unauthenticated", refused: false });
+    if (!token && !this.#proxied) return this.#findProxy();
     this.#set({ name: "connecting" });
     this.#bye = this.#retryAfter = null;
     const socket = new WebSocket(this.url, SUBPROTOCOL);
     const mine = (handle) => (event) => this.#socket === socket && handle(event);
-    socket.onopen = mine(() =>
-      socket.send(encoded({ type: "hello", token, client: "console", protocol: SUBPROTOCOL })),
+    socket.onopen = mine(
+      () => token && socket.send(encoded({ type: "hello", token, client: "console", protocol: SUBPROTOCOL })),
     );
     socket.onmessage = mine((event) => this.#hear(event.data));
     socket.onclose = mine((event) => this.#closed(event.code, event.reason));
     this.#socket = socket;
     this.#receivedAt = Date.now();
     this.#watch = setInterval(() => this.#listen(), 5_000);
+  }
+
+  /** Ask who the page is: if a proxy in front of the gateway has signed the person in, no token is needed. */
+  async #findProxy() {
+    this.#set({ name: "connecting" });
+    try {
+      const response = await fetch(new URL("v1/me", document.baseURI), { signal: AbortSignal.timeout(PATIENCE_MS) });
+      this.#proxied = response.ok && (await response.json()).principal !== null;
+    } catch {
+      this.#proxied = false;
+    }
+    if (this.state.name !== "connecting" || this.#socket) return; // a token came meanwhile, or the page was closed
+    if (this.#proxied) this.#connect();
+    else this.#set({ name: "unauthenticated", refused: false });
   }
 
   /** Abandon the connection without waiting for its close, which takes minutes over a broken network. */
@@ -202,7 +218,10 @@ export class Link {
     const lived = this.welcome !== null && Date.now() - this.welcome.at;
     const bye = this.#bye;
     this.#drop();
-    if (code === 4401) return this.#set({ name: "unauthenticated", refused: true });
+    if (code === 4401) {
+      this.#proxied = false;
+      return this.#set({ name: "unauthenticated", refused: true });
+    }
     const why = { code, name: bye?.name || NAMES[code] || "closed", reason: bye?.reason || reason };
     if (FINAL.has(code)) return this.#set({ name: "refused", why });
     this.#failures = lived >= STEADY_MS ? 1 : this.#failures + 1;

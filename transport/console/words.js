@@ -1,5 +1,6 @@
 // Every sentence of the console, in English and in Chinese. A test checks that both have the same keys.
 
+import { TALK } from "./conversationwords.js";
 import { INBOX } from "./inboxwords.js";
 
 const many = (n, noun) => `${Number(n).toLocaleString("en")} ${noun}${Number(n) === 1 ? "" : "s"}`;
@@ -137,7 +138,7 @@ const en = {
   "stage.failed": "Failed",
   "stage.cancelled": "Cancelled",
   "stage.stopped": "Stopped",
-  "stage.degraded": "Not worked on",
+  "stage.degraded": "No process",
   "stage.held": "Queued",
   "stage.dead": "Dead letter",
   "stage.unknown": "Unknown",
@@ -178,12 +179,13 @@ const en = {
   "run.timeline": "Timeline",
   "run.by": "Started by",
   "run.started": "Started",
-  "run.elapsed": "Elapsed",
-  "run.waited": "Of it waiting",
+  "run.elapsed": "Total time",
+  "run.waited": "Time waiting",
   "run.forkedFrom": "Forked from",
   "run.steps": "Steps",
   "run.tokens": "Tokens",
-  "run.tokens.of": ({ input, output }) => `${input} in · ${output} out`,
+  "run.tokens.of": ({ input, output, cached }) =>
+    cached ? `${input} in (${cached} cached) · ${output} out` : `${input} in · ${output} out`,
   "run.model": "Model",
   "run.thread": "Thread",
   "run.events": "Events",
@@ -201,7 +203,7 @@ const en = {
   "run.new.waiting": "A decision is waiting",
   "run.reset":
     "The log is not the one that was read before (it was restored or replaced), so the run has been read again from its start.",
-  "run.degraded": ({ detail }) => `No process works on this run at the moment${detail ? `: ${detail}` : "."}`,
+  "run.degraded": ({ detail }) => `No process is working on this run${detail ? `: ${detail}` : "."}`,
   "run.gone": "The gateway does not have this run any more.",
   "run.follow": "Follow again",
   "run.dead": ({ reason }) => `No process claims this run any more: ${reason}`,
@@ -216,6 +218,14 @@ const en = {
   "run.pausing": "The run will hold before its next step",
   "run.waiting": "Waiting for a decision",
 
+  // waterfall
+  "fall.title": "Time",
+  "fall.model": "Model",
+  "fall.pause": "Pause",
+  "fall.earlier": ({ n }) => `${many(n, "earlier line")} not shown`,
+  "fall.cost": ({ cost }) => `Cost ${cost}`,
+  "fall.cost.part": ({ cost }) => `Cost ${cost}, without models that have no price`,
+
   // composer
   "send.label": "More input for this run",
   "send.placeholder": "More input for its next step",
@@ -225,6 +235,7 @@ const en = {
 
   // after the end
   "next.again": "Try again",
+  "next.edit": "Edit and start again…",
   "next.fork": "Fork from a step…",
   "continue.label": "Continue this conversation in a new run",
   "continue.placeholder": "Continue this conversation",
@@ -246,8 +257,9 @@ const en = {
   "item.waited": ({ waited }) => `after ${waited} of waiting`,
   "item.reasoning": "Reasoning",
   "item.message.discarded": ({ reason }) => `Discarded (${reason}): not part of the conversation`,
-  "item.message.cut": "Cut off: the run ended while the model wrote this",
+  "item.message.cut": "Cut off: the run ended before the model finished this",
   "item.call.arguments": "Arguments",
+  "item.call.asked": "Arguments: shown in the open decision",
   "item.call.arguments.decision": "Arguments, as the decision has changed them",
   "item.call.arguments.plugin": "Arguments, as a plugin has changed them",
   "item.call.output": "Output",
@@ -560,6 +572,20 @@ const en = {
   "start.thread": "Thread",
   "start.thread.hint": "Leave it empty to start a new conversation, or name the thread to continue.",
   "start.more": "Options",
+  "start.at": "Start at",
+  "start.at.hint": "Leave it empty to start now.",
+  "start.deadline": "Deadline",
+  "start.deadline.hint": "The run ends at this time at the latest.",
+  "start.queue": "Queue",
+  "start.queue.hint": "Leave it empty for the queue of the agent.",
+  "start.priority": "Priority",
+  "start.priority.hint": "From -100 to 100; higher numbers come first.",
+  "attach.add": "Add files",
+  "attach.hint": "or drop them here, or paste an image",
+  "attach.list": "Attachments",
+  "attach.remove": ({ name }) => `Remove ${name}`,
+  "attach.large": ({ name, limit }) => `${name} does not fit: attachments may have ${limit} together.`,
+  "attach.unread": ({ name }) => `${name} cannot be read.`,
   "start.tools": ({ tools }) => `Its tools: ${tools}`,
   "start.go": "Start the run",
   "start.starting": "Starting…",
@@ -803,7 +829,7 @@ const zh = {
   "stage.failed": "失败",
   "stage.cancelled": "已取消",
   "stage.stopped": "已停止",
-  "stage.degraded": "无人处理",
+  "stage.degraded": "无进程",
   "stage.held": "排队中",
   "stage.dead": "死信",
   "stage.unknown": "未知",
@@ -841,12 +867,13 @@ const zh = {
   "run.timeline": "时间线",
   "run.by": "发起人",
   "run.started": "开始",
-  "run.elapsed": "历时",
-  "run.waited": "其中等待",
+  "run.elapsed": "总时间",
+  "run.waited": "等待时间",
   "run.forkedFrom": "分叉自",
   "run.steps": "步数",
   "run.tokens": "词元",
-  "run.tokens.of": ({ input, output }) => `输入 ${input} · 输出 ${output}`,
+  "run.tokens.of": ({ input, output, cached }) =>
+    cached ? `输入 ${input}（缓存 ${cached}） · 输出 ${output}` : `输入 ${input} · 输出 ${output}`,
   "run.model": "模型",
   "run.thread": "会话",
   "run.events": "事件",
@@ -878,6 +905,13 @@ const zh = {
   "run.pausing": "运行将在下一步之前暂停",
   "run.waiting": "等待决定",
 
+  "fall.title": "耗时",
+  "fall.model": "模型",
+  "fall.pause": "暂停",
+  "fall.earlier": ({ n }) => `未显示更早的 ${digits(n)} 行`,
+  "fall.cost": ({ cost }) => `费用 ${cost}`,
+  "fall.cost.part": ({ cost }) => `费用 ${cost}，不含没有价格的模型`,
+
   "send.label": "给此运行的更多输入",
   "send.placeholder": "下一步的更多输入",
   "send.go": "发送",
@@ -885,6 +919,7 @@ const zh = {
   "send.failed": ({ message }) => `没有发送。${message}`,
 
   "next.again": "再试一次",
+  "next.edit": "修改后重新开始…",
   "next.fork": "从某一步分叉…",
   "continue.label": "在新的运行中继续此对话",
   "continue.placeholder": "继续此对话",
@@ -907,6 +942,7 @@ const zh = {
   "item.message.discarded": ({ reason }) => `已丢弃（${reason}）：不属于对话`,
   "item.message.cut": "已截断：模型写到这里时运行已结束",
   "item.call.arguments": "参数",
+  "item.call.asked": "参数：见待决定的请求",
   "item.call.arguments.decision": "参数（已由决定修改）",
   "item.call.arguments.plugin": "参数（已由插件修改）",
   "item.call.output": "输出",
@@ -1206,13 +1242,27 @@ const zh = {
   "start.thread": "会话",
   "start.thread.hint": "留空则开始新的会话，或填写要继续的会话。",
   "start.more": "选项",
+  "start.at": "开始于",
+  "start.at.hint": "留空则立即开始。",
+  "start.deadline": "截止时间",
+  "start.deadline.hint": "运行最迟在此时结束。",
+  "start.queue": "队列",
+  "start.queue.hint": "留空则使用智能体的队列。",
+  "start.priority": "优先级",
+  "start.priority.hint": "-100 到 100；数字大的优先。",
+  "attach.add": "添加文件",
+  "attach.hint": "或拖放到此处，或粘贴图片",
+  "attach.list": "附件",
+  "attach.remove": ({ name }) => `移除 ${name}`,
+  "attach.large": ({ name, limit }) => `${name} 放不下：附件总计最多 ${limit}。`,
+  "attach.unread": ({ name }) => `无法读取 ${name}。`,
   "start.tools": ({ tools }) => `它的工具：${tools}`,
   "start.go": "开始运行",
   "start.starting": "正在启动…",
   "start.noagents": "网关没有智能体。请用 open_runtime(agents=[...]) 添加。",
   "start.failed": ({ message }) => `没有启动。${message}`,
   "start.agents.failed": ({ message }) => `无法读取智能体：${message}`,
-  "start.empty": "请说明要做什么。",
+  "start.empty": "请先填写任务。",
 
   "cancel.title": "取消此运行？",
   "cancel.why": "运行将结束，且不能再继续。关闭本页不会取消任何内容。",
@@ -1316,7 +1366,10 @@ const zh = {
   "unit.just": "刚刚",
 };
 
-export const WORDS = { en: { ...en, ...INBOX.en }, zh: { ...zh, ...INBOX.zh } };
+export const WORDS = {
+  en: { ...en, ...INBOX.en, ...TALK.en },
+  zh: { ...zh, ...INBOX.zh, ...TALK.zh },
+};
 
 let language = /^zh\b/i.test(document.documentElement.lang) ? "zh" : "en";
 

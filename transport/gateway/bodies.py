@@ -124,6 +124,13 @@ class QueueLine(ResponseBody, frozen=True, kw_only=True):
     later: datetime | None
 
 
+class Me(ResponseBody, frozen=True, kw_only=True):
+    """The principal of a request; null without a token."""
+
+    principal: str | None
+    scopes: tuple[str, ...]
+
+
 class QueueList(ResponseBody, frozen=True, kw_only=True):
     """The queues of the store, by name."""
 
@@ -204,6 +211,21 @@ class RunList(ResponseBody, frozen=True, kw_only=True):
     runs: tuple[RunLine, ...]
     cursor: str | None
     counts: Counts | None
+
+
+class PriceLine(ResponseBody, frozen=True, kw_only=True):
+    """The price of a model, per million tokens, in any one currency. `cached` and `stored`: null: as `input`."""
+
+    input: float
+    output: float
+    cached: float | None
+    stored: float | None
+
+
+class PriceList(ResponseBody, frozen=True, kw_only=True):
+    """The prices that the gateway was started with, by the names of models."""
+
+    prices: dict[str, PriceLine]
 
 
 class EndedHour(ResponseBody, frozen=True, kw_only=True):
@@ -301,6 +323,7 @@ BODIES: Final[Mapping[str, type[msgspec.Struct]]] = {
         Health,
         RunBody,
         RunEvidence,
+        Me,
         AgentList,
         QueueLine,
         QueueList,
@@ -308,6 +331,8 @@ BODIES: Final[Mapping[str, type[msgspec.Struct]]] = {
         RuleList,
         RunList,
         EndedHour,
+        PriceLine,
+        PriceList,
         Throughput,
         ThreadList,
         ThreadMessages,

@@ -193,7 +193,7 @@ async def _judged(
     principal = await gateway.principal_of(head, route)
     if principal is not None:
         driver.recognised()
-    if route.scope is not None:
+    if route.scope is not None and route.scope != "maybe":
         if principal is None:
             raise Refused("unauthenticated", "send the token as Authorization: Bearer ...")
         if route.scope != "any":

@@ -42,7 +42,7 @@ class Request:
         query: The last value of each name.
         headers: Names in lower case, the last value of each.
         body: At most `limits.body_bytes`.
-        principal: The authenticated principal; None only for routes without a scope.
+        principal: The authenticated principal; None only for routes whose scope is None or "maybe".
         root: Path under which the gateway is mounted in another application; "" if it is not.
         secure: True if the client uses TLS, as far as this process can see.
     """
@@ -166,7 +166,8 @@ class Route(Generic[G]):
     Attributes:
         method, template: Such as GET and /v1/runs/{run}; a name in braces matches one path segment.
         handler: Answers the request.
-        scope: Scope that the principal needs; "any" requires only a token; None requires nothing.
+        scope: Scope that the principal needs; "any" requires only a token; "maybe" takes a token, and nobody, too; None
+            requires nothing.
         summary: For the documents.
         tag: Group in the documents.
         body: attrs class of the request's body, or the name of a component of the document.
@@ -180,7 +181,7 @@ class Route(Generic[G]):
     method: Literal["GET", "POST", "DELETE"]
     template: str
     handler: Handler[G]
-    scope: Scope | Literal["any"] | None
+    scope: Scope | Literal["any", "maybe"] | None
     summary: str
     tag: str = "runs"
     body: type[object] | str | None = None

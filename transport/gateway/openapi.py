@@ -123,7 +123,8 @@ def _operation(route: Route[object]) -> Schema:
         name = route.body if isinstance(route.body, str) else route.body.__name__
         operation["requestBody"] = {"required": True, "content": _content(name)}
     if route.scope is not None:
-        operation["security"] = [{"bearer": [] if route.scope == "any" else [route.scope]}]
+        scopes = [] if route.scope in ("any", "maybe") else [route.scope]
+        operation["security"] = [{"bearer": scopes}, *([{}] if route.scope == "maybe" else [])]
     return operation
 
 

@@ -25,7 +25,7 @@ from ..gateway.exposed import Cards
 from ..gateway.gateway import Gateway, OnAbort
 from ..gateway.http import refusal
 from ..gateway.outbox import Outbox, Receive, Send, TrioOutbox
-from ..gateway.sign_in import Authenticate, SignIn
+from ..gateway.sign_ins.sign_in import Authenticate, SignIn
 from ..protocol.codes import Refused
 from ..protocol.limits import Limits
 from .plan import all_principals, all_sign_ins, plan_gateway
@@ -53,6 +53,7 @@ class AsgiOptions(TypedDict, total=False):
     a2a_default: str | None
     a2a_cards: Cards
     mcp: Iterable[str] | None
+    prices: Mapping[str, gr.Price] | None
 
 
 class Server(Protocol):
@@ -220,8 +221,8 @@ def asgi_app(runtime: gr.Runtime | Opening, **options: Unpack[AsgiOptions]) -> A
             after it.
         **options: `token`, `principals` or `authenticate` must be given. `hosts` are accepted Host headers: on
             loopback in addition to its names, elsewhere without others. `limits.connections` counts requests and
-            WebSockets. `authenticate`, `origins`, `on_abort`, `a2a`, `a2a_default`, `a2a_cards` and `mcp` are those of
-            `serve`.
+            WebSockets. `authenticate`, `origins`, `on_abort`, `a2a`, `a2a_default`, `a2a_cards`, `mcp` and `prices` are
+            those of `serve`.
 
     Raises:
         UsageError: An option is invalid. Keys of agents are checked when the application is entered.
@@ -264,6 +265,7 @@ def gateway_opener(**options: Unpack[AsgiOptions]) -> OpensGateway:
             a2a_cards=options.get("a2a_cards", "private"),
             mcp=options.get("mcp"),
             sign_ins=sign_ins,
+            prices=options.get("prices"),
         )
         opened = OpenGateway(make(OriginPolicy(hosts=None)), doorways)
 

@@ -16,6 +16,8 @@ from functools import partial
 from typing import ClassVar, Final
 from urllib.parse import quote
 
+import msgspec
+
 from ...contract.messages import Usage
 from ...contract.parts import Part
 from ...contract.plain import JSONObject, JSONValue
@@ -309,13 +311,15 @@ class ACPDialect(RPCDialect):
         quota = mapping(mapping(mapping(result.get("_meta")).get("quota")).get("token_count"))
         if not usage and not quota:
             return
-        cached_tokens = count(usage.get("cachedReadTokens"))
+        cached_tokens, stored_tokens = count(usage.get("cachedReadTokens")), count(usage.get("cachedWriteTokens"))
+        from_prompt = count(usage.get("inputTokens")) + count(quota.get("input_tokens"))
         self._tokens += Usage(
             requests=1,
-            input=count(usage.get("inputTokens")) + cached_tokens + count(quota.get("input_tokens")),
+            input=from_prompt + cached_tokens + stored_tokens,
             output=count(usage.get("outputTokens")) + count(quota.get("output_tokens")),
             cached=cached_tokens,
             reasoning=count(usage.get("thoughtTokens")),
+            stored=stored_tokens or msgspec.UNSET,
         )
         yield UsageSeen(usage=self._tokens)
 

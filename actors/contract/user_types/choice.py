@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from ..plain import JSONObject
+from ..plain import JSONObject, JSONValue
 from .constraints import TypeFault, dropped_constraint, names_nothing, pydantic_part, without_note
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ _FORMS: Final = (
 )
 _WITHOUT: Final = "write constraints as msgspec.Meta(ge=...), and classes with attrs, dataclasses or msgspec"
 """The way out for a program without pydantic."""
+_DEFINITIONS: Final = "#/$defs/"
 
 
 def chosen_reader(kind: Any) -> PydanticType | None:
@@ -49,6 +50,18 @@ def chosen_reader(kind: Any) -> PydanticType | None:
             what = str(error).strip().splitlines()[-1]
             raise TypeFault(f"{kind!r:.200} has no JSON form ({what}); {_FORMS}") from error
     return reader
+
+
+def rooted(schema: JSONObject) -> dict[str, JSONValue]:
+    """Return a schema with the form itself at its root, where forms are made of it, in place of a reference to it."""
+    root = dict(schema)
+    definitions = dict(root.pop("$defs", {}))
+    if "$ref" in root:
+        title = root.pop("$ref").removeprefix(_DEFINITIONS)
+        root = {**definitions[title], **root}
+        if f'"{_DEFINITIONS}{title}"' not in msgspec.json.encode([root, definitions]).decode():  # nothing names it
+            del definitions[title]
+    return {**root, "$defs": definitions} if definitions else root
 
 
 def schema_of(kind: Any) -> JSONObject:
@@ -81,8 +94,8 @@ def _form(kind: Any) -> tuple[JSONObject, Callable[[Any], Any]]:
     bare, _ = without_note(kind)
     reader = chosen_reader(bare)
     if reader is None:
-        return msgspec.json.schema(bare), partial(msgspec.convert, type=bare)
-    return reader.schema, reader.read
+        return rooted(msgspec.json.schema(bare)), partial(msgspec.convert, type=bare)
+    return rooted(reader.schema), reader.read
 
 
 _remembered_form: Final = lru_cache(maxsize=256)(_form)

@@ -83,10 +83,11 @@ def names_nothing(kind: object) -> bool:
 
 
 def _dropped(part: Any, reader: Reader) -> str | None:
-    if isinstance(part, type) and attrs.has(part):
-        if reader == "pydantic" and not hasattr(part, _HOOK):
-            return f"pydantic, which reads this type, does not know classes of attrs as {part.__name__}; {_ONE_LIBRARY}"
-        if reader == "msgspec":
+    if isinstance(part, type):
+        library = "attrs" if attrs.has(part) else "msgspec" if issubclass(part, msgspec.Struct) else ""
+        if library and reader == "pydantic" and not hasattr(part, _HOOK):
+            return f"pydantic, which reads this type, knows no class of {library} as {part.__name__}; {_ONE_LIBRARY}"
+        if library == "attrs" and reader == "msgspec":
             for field in attrs.fields(part):
                 if field.converter is not None:
                     return f"{part.__name__}.{field.name}: its converter would not be called; {_NO_CONVERTERS}"

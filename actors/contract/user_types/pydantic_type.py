@@ -8,12 +8,15 @@ schema, in what is read and in what is written.
 from __future__ import annotations
 
 import warnings
+from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import msgspec
 from pydantic import TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
+from pydantic.warnings import UnsupportedFieldAttributeWarning
 from typing_extensions import override
 
 from greenroom.supervision.border import Raised, capture
@@ -30,6 +33,13 @@ if TYPE_CHECKING:
 
 MOST_FAULTS: Final = 5
 """Faults of one value that a model reads together: with one fault at a time it would need as many answers."""
+MOST_ITEMS: Final = 100_000
+"""Items of one value in all of its containers: more would stop the event loop for about half a second."""
+_DECIMAL: Final = r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$"
+_MARKS: Final = (b",", b"[", b"{")
+"""Together they are as many as the items, or more, for texts have some, too; they are counted in no time."""
+_MOST_DETAILS: Final = 5_000
+"""Faults of one value that are looked at; pydantic makes an object of each, also of those that nobody reads."""
 
 
 class _Schemas(GenerateJsonSchema):
@@ -43,10 +53,11 @@ class _Schemas(GenerateJsonSchema):
 
     @override
     def decimal_schema(self, schema: DecimalSchema) -> JsonSchemaValue:
-        """Leave out the pattern of a text: some releases look ahead there, which services and judges refuse."""
+        """Say which texts are numbers: some releases do not, others look ahead, which services and judges refuse."""
         form = super().decimal_schema(schema)
         for choice in form.get("anyOf", ()):
-            choice.pop("pattern", None)
+            if choice.get("type") == "string":
+                choice["pattern"] = _DECIMAL
         return form
 
     @override
@@ -78,9 +89,12 @@ class PydanticType:
         Raises:
             TypeFault: the type has no form in JSON, or pydantic drops a part of it.
         """
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # pydantic warns of what it drops, such as an alias of a lone parameter
+        with warnings.catch_warnings(record=True) as records:  # never as errors: other threads may warn meanwhile
+            warnings.simplefilter("always")
             result = capture(_adapted, kind)
+        dropped_part = _sort(records)
+        if dropped_part is not None:
+            raise TypeFault(f"pydantic drops a part of {kind!r:.200}: {dropped_part}")
         if isinstance(result, Raised):
             error = result.error
             what = str(error) if isinstance(error, TypeFault) else message_of(error).strip().partition("\n")[0]
@@ -96,10 +110,13 @@ class PydanticType:
         """Return the value of JSON data.
 
         Raises:
-            SchemaError: the data does not fit; the text has up to five faults, each with its path.
+            SchemaError: the data does not fit, or has more than `MOST_ITEMS`; the text has up to five faults, each with
+                its path.
             BaseException: raised by a validator, other than ValueError and AssertionError.
         """
         text = msgspec.json.encode(data)
+        if sum(map(text.count, _MARKS)) > MOST_ITEMS and _exceeds(data, MOST_ITEMS):
+            raise SchemaError(f"it has more than {MOST_ITEMS:,} items; give a smaller value - at `{path}`")
         try:
             return self._adapter.validate_json(text)
         except ValidationError as error:
@@ -115,6 +132,15 @@ class PydanticType:
         return self._adapter.dump_python(value, mode="json", by_alias=True, round_trip=True, warnings="error")
 
 
+def _sort(records: Sequence[warnings.WarningMessage]) -> str | None:
+    """Return the warning of what pydantic drops, such as an alias of a lone parameter; issue all other warnings."""
+    for record in records:
+        if issubclass(record.category, UnsupportedFieldAttributeWarning):
+            return str(record.message).partition(". ")[0]
+        warnings.warn_explicit(record.message, record.category, record.filename, record.lineno)
+    return None
+
+
 def _adapted(kind: Any) -> tuple[TypeAdapter[Any], dict[str, Any]]:
     adapter = TypeAdapter[Any](kind)
     return adapter, adapter.json_schema(schema_generator=_Schemas)
@@ -128,10 +154,25 @@ def faults_of(error: ValidationError, data: object, path: str) -> str:
         data: What was validated.
         path: The place of the data, such as "$.order".
     """
+    count = error.error_count()
+    if count > _MOST_DETAILS:
+        return f"it has {count:,} faults; give a value of the form that the schema describes - at `{path}`"
     details = error.errors(include_url=False, include_input=False)
     texts = list(dict.fromkeys(f"{_worded(one)} - at `{path}{_place(one, data)}`" for one in details[:MOST_FAULTS]))
-    more = len(details) - MOST_FAULTS
+    more = count - MOST_FAULTS
     return "; ".join([*texts, *([f"and {more:,} more"] if more > 0 else [])])
+
+
+def _exceeds(data: object, most: int) -> bool:
+    """Return True if the containers in JSON data have more items than these together."""
+    waiting, count = deque([data]), 0
+    while waiting and count <= most:
+        value = waiting.popleft()
+        if isinstance(value, dict | list):
+            count += len(value)
+            items = value.values() if isinstance(value, dict) else value
+            waiting.extend(item for item in items if isinstance(item, dict | list))
+    return count > most
 
 
 def _worded(fault: ErrorDetails) -> str:

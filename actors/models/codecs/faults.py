@@ -13,7 +13,7 @@ from ...contract.messages import Usage
 from ...contract.plain import JSONObject
 from ...errors import MAY_PASS, ModelError, ModelErrorKind
 from .masking import KeyMask
-from .port import Reported
+from .port import Reported, json_text, mapping
 
 LONGEST: Final = 1_000
 """Most characters of a provider's sentence in an error."""
@@ -37,6 +37,8 @@ CODES: Final[Mapping[str, ModelErrorKind]] = {
     "timeout_error": "timeout",
     "DEADLINE_EXCEEDED": "timeout",
     "server_error": "provider",
+    "tool_use_failed": "provider",  # Groq: the model wrote a call that is none; another try may do better
+    "json_validate_failed": "provider",
     "api_error": "provider",
     "INTERNAL": "provider",
     "context_length_exceeded": "context_overflow",
@@ -61,6 +63,8 @@ ENDINGS: Final[Mapping[str, ModelErrorKind]] = {
 
 WORDS: Final[Mapping[str, ModelErrorKind]] = {
     "maximum context length": "context_overflow",
+    "maximum prompt length": "context_overflow",  # xAI
+    "exceed context window": "context_overflow",  # llama-cpp-python
     "prompt is too long": "context_overflow",
     "input token count": "context_overflow",
     "number of tokens allowed": "context_overflow",
@@ -203,11 +207,14 @@ def plain_report(status: int, text: str) -> Reported:
 
 
 def from_object(status: int | None, error: JSONObject, codes: tuple[object, ...]) -> Reported:
-    """Return the report of an error object with a `message`. A code that is a number is a status."""
+    """Return the report of an error object with a `message` or `detail`. A code that is a number is a status."""
     number = next((code for code in codes if type(code) is int and 400 <= code < 600), None)
-    message = error.get("message")
+    message = error.get("message", error.get("detail"))
+    if message is not None and not isinstance(message, str):
+        message = json_text(message)  # what a validator found, as from Mistral and servers with FastAPI
+    raw = mapping(error.get("metadata")).get("raw")  # OpenRouter: what the service behind it said
     return Reported(
         codes=tuple(code for code in codes if isinstance(code, str) and code),
-        message=message if isinstance(message, str) else "",
+        message=": ".join(text for text in (message, raw) if isinstance(text, str) and text),
         status=number if status is None else status,
     )

@@ -47,4 +47,8 @@ def test_axe_finds_no_violation(axe: Axe, consoles: Makes, server: Server, theme
     console.start("publisher")
     console.stage("completed")
     look("a completed run")
+    page.locator("#talk").evaluate("one => one.click()")
+    page.locator(".talk-row").first.wait_for()
+    look("a conversation")
+    page.keyboard.press("Escape")
     assert found == {}

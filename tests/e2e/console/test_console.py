@@ -537,7 +537,7 @@ def test_a_run_is_paused_with_a_reason_and_let_continue(console: Console, server
     page.get_by_text("The run will hold before its next step").wait_for()
     expect(console.page.locator(".activity")).to_contain_text("count is running", use_inner_text=True)
     expect(pause).to_be_hidden()
-    console.until("document.activeElement.id === 'run-agent'")
+    console.until("document.activeElement.id === 'run-title'")
     server.let_go(run)
     held = card(page).filter(has_text="operator paused the run: lunch")
     held.get_by_role("heading", name="The run is paused").wait_for()
@@ -591,10 +591,10 @@ def test_a_button_that_vanishes_gives_the_focus_to_the_name_of_the_run(
     page.keyboard.press(way)
     page.locator(f"#{name}").wait_for(state="hidden")
     page.locator("dialog").wait_for(state="detached")
-    console.until("document.activeElement.id === 'run-agent'")
+    console.until("document.activeElement.id === 'run-title'")
     server.let_go(run)
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
-    box, all_of_it = page.locator("#run-agent").bounding_box(), page.locator("#page").bounding_box()
+    box, all_of_it = page.locator("#run-title").bounding_box(), page.locator("#page").bounding_box()
     assert (outline, box["height"] < 40, box["width"] < all_of_it["width"] / 4) == ("solid", True, True)
 
 

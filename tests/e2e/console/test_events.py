@@ -96,6 +96,12 @@ def test_an_answer_that_was_cut_stays_and_says_so(console: Console, shown):
     expect(console.page.locator(".gone-note")).to_have_text("Cut off: the run ended while the model wrote this")
 
 
+def test_cached_tokens_stand_beside_those_that_were_read(console: Console, shown):
+    usage = {"requests": 1, "input": 12_000, "output": 20, "cached": 9_000, "reasoning": 0}
+    shown("cached", [("run.step.finished", {"step": 1, "usage": usage, "activeSeconds": 1.0})])
+    expect(console.page.locator("main")).to_contain_text("12K in (9,000 cached) · 20 out")
+
+
 def test_an_answer_that_is_continued_keeps_its_text(console: Console, shown):
     delta = {"messageId": "m1", "index": 0, "text": "Once upon"}
     broken = {"step": 1, "messageId": "m1", "code": "interrupted", "mode": "continue", "delayMs": 500}

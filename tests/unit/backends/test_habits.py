@@ -85,6 +85,15 @@ def test_the_tokens_of_all_prompts_are_counted():
     ]
 
 
+def test_the_tokens_that_a_program_put_into_a_cache_are_a_part_of_the_input():
+    dialect = acp()
+    dialect.feed(lines(Acp.asks(0, "c1", kind="edit")))
+    dialect.answer("i0", Declined())
+    seen = dialect.feed(prompted(3, usage={"inputTokens": 1, "cachedReadTokens": 2, "cachedWriteTokens": 9}))
+    (usage,) = (item.usage for item in seen if isinstance(item, UsageSeen))
+    assert (usage.input, usage.cached, usage.stored) == (12, 2, 9)
+
+
 def test_a_request_for_what_the_client_does_not_offer_is_refused_without_a_notice():
     dialect = acp()
     items = dialect.feed(lines({"jsonrpc": "2.0", "id": 7, "method": "fs/write_text_file", "params": {"path": "a"}}))

@@ -120,8 +120,9 @@ DROPPED: list[tuple[Any, Reader, str]] = [
     (list[Annotated[str, "a name"]], "msgspec", "msgspec.Meta(description=...)"),
     (Converted, "msgspec", "Converted.amount: its converter would not be called"),
     (Noted, "pydantic", "Noted.name: Annotated[...] with 'a name' would not be applied; write Annotated[..., pydantic"),
-    (Frozen, "pydantic", "pydantic, which reads this type, does not know classes of attrs as Frozen"),
-    (list[Linked], "pydantic", "does not know classes of attrs as Linked"),
+    (Frozen, "pydantic", "pydantic, which reads this type, knows no class of attrs as Frozen"),
+    (Struct, "pydantic", "knows no class of msgspec as Struct"),
+    (list[Linked], "pydantic", "knows no class of attrs as Linked"),
     (Annotated[int, msgspec.Meta(ge=0), annotated_types.Le(9)], "pydantic", "Annotated[...] with msgspec.Meta(ge=0)"),
     (Annotated[int, msgspec.Meta(ge=0)], "cattrs", "pydantic.Field(...)"),
 ]
@@ -176,7 +177,7 @@ DOORS = [
 def test_every_function_that_takes_types_refuses_a_constraint_that_would_be_dropped(
     define: Callable[[Any], object], error: type[Exception]
 ):
-    with pytest.raises(error, match=r"does not know classes of attrs as Frozen; write the class with pydantic or"):
+    with pytest.raises(error, match=r"knows no class of attrs as Frozen; write the class with pydantic or"):
         define(Frozen)
 
 

@@ -1,5 +1,6 @@
 """Every type that a user may bring, at every place: its schema, what is accepted and refused, there and back again."""
 
+import dataclasses
 import re
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -12,15 +13,17 @@ import pytest
 
 from greenroom.actors.agents.agent import Agent
 from greenroom.actors.agents.handoff import handoff
-from greenroom.actors.contract.codec import normalise_result
+from greenroom.actors.contract.codec import SchemaError, normalise_result
 from greenroom.actors.contract.decisions import Decision, Suspend
 from greenroom.actors.contract.json_schema.faults import schema_fault
 from greenroom.actors.contract.user_types.choice import chosen_reader
 from greenroom.actors.contract.user_types.constraints import without_note
+from greenroom.actors.contract.user_types.pydantic_type import PydanticType
 from greenroom.actors.errors import StateError, ToolDefinitionError, ToolError
 from greenroom.actors.models.codecs.strict_schemas import strict_schema
 from greenroom.actors.services.sanitize import suspend_of
 from greenroom.actors.state.keys import StateKey, commutative
+from greenroom.actors.testing.schema_values import value_for
 from greenroom.actors.tools import Tool, tool
 from greenroom.actors.tools.arguments import ArgumentsError
 
@@ -32,6 +35,7 @@ from ...support.user_types import (
     Box,
     Car,
     Checked,
+    Closed,
     Computed,
     Item,
     Limited,
@@ -146,8 +150,8 @@ REFUSED: list[tuple[Any, str]] = [
     (object, "has no JSON form"),
     (Callable[[], int], "has no JSON form"),
     (Item | Callable[[], int], "pydantic cannot read"),
-    (Holder, "does not know classes of attrs as Holder"),
-    (list[Item | Point], "does not know classes of attrs as Point"),
+    (Holder, "knows no class of attrs as Holder"),
+    (list[Item | Point], "knows no class of attrs as Point"),
     (Arbitrary, "pydantic cannot read"),
     (Unfinished, "is not fully defined"),
     (Annotated[int, pydantic.Field(alias="n")], "'alias' attribute"),
@@ -194,6 +198,13 @@ def test_defaults_and_descriptions_are_in_the_schema():
     assert use.convert({}) == {}
 
 
+def test_a_default_in_the_annotation_is_refused():
+    async def use(count: Annotated[int, pydantic.Field(default=3)]) -> None: ...
+
+    with pytest.raises(ToolDefinitionError, match=r"is not that of the parameter; write it in the signature, `count: "):
+        tool(use)
+
+
 def test_two_classes_of_one_name_are_refused():
     class Outer(pydantic.BaseModel):
         class Pair(pydantic.BaseModel):
@@ -233,11 +244,34 @@ def test_a_validator_may_raise_anything(what: str):
     assert Agent("a", output_type=Rude)._output.check(f'{{"what": "{what}"}}')[1] is not None
 
 
+def test_objects_of_pydantic_inside_of_other_classes_are_written_as_they_write_themselves():
+    item, data, secret = Item(sku="a"), {"sku": "a", "qty": 1}, pydantic.SecretStr("s")
+    values: list[Any] = [
+        attrs.make_class("Frozen", {"item": attrs.field(type=Any), "key": attrs.field(type=Any)})(item, secret),
+        dataclasses.make_dataclass("Data", [("item", Item), ("key", Any)])(item, secret),
+        msgspec.defstruct("Struct", [("item", Any), ("key", Any)])(item, secret),
+        {"item": item, "key": secret},
+    ]
+    for value in (*values, *map(list, zip(values))):
+        shown = {"item": data, "key": "**********"}
+        assert normalise_result(value) == ([shown] if isinstance(value, list) else shown, (), None)
+
+
 def test_a_model_reads_five_faults_and_the_number_of_the_others():
     case = UserType(kind=list[Item], data=[], bad=[{}] * 9, fault="")
     fault = parameter(case).check({"value": case.bad})
     assert str(fault).count("Field required") == 5
     assert "; and 4 more. The arguments are: value." in str(fault)
+
+
+def test_a_value_of_too_many_items_or_faults_is_refused_with_their_number():
+    read = PydanticType.of(list[Item]).read
+    with pytest.raises(SchemaError, match=r"^it has 6,000 faults; give a value of the form .* - at `\$`$"):
+        read([{}] * 6_000)
+    with pytest.raises(SchemaError, match=r"^it has more than 100,000 items; give a smaller value - at `\$\.items`$"):
+        read([{"sku": "a"}] * 50_001, "$.items")
+    assert len(read([{"sku": "a"}] * 50_000)) == 50_000
+    assert PydanticType.of(Item).read({"sku": "," * 200_000}).sku.startswith(",")
 
 
 def test_faults_of_several_parameters_are_named_together():
@@ -294,6 +328,15 @@ def test_a_class_describes_the_arguments_of_an_agent_as_a_tool_and_of_a_handoff(
     assert to.schema == ask.schema
 
 
+@pytest.mark.parametrize("kind", [Point, Item, Closed], ids=str)
+def test_a_question_has_the_fields_of_its_type_at_the_root_of_its_schema(kind: Any):
+    schema = Suspend(response_schema=kind).response_schema
+    assert schema is not None
+    assert schema["type"] == "object"
+    assert schema["properties"]
+    assert "$defs" not in schema
+
+
 def test_a_class_that_names_itself_describes_arguments():
     ask = Agent("clerk").as_tool(parameters=Ring, build_input=str)
     jsonschema.Draft202012Validator.check_schema(ask.schema)
@@ -315,3 +358,17 @@ def test_the_schemas_of_pydantic_have_the_strict_form_of_openai(kind: Any):
     assert same(use.convert({"value": case.stored})["value"], case.value)
     use_default = {"value": {**case.data, "qty": None}} if kind is Item else {"value": case.data}
     assert use.check(use_default) is None  # null stands for a default
+
+
+UNSAID = {"Even", "Validated", "Encoded", "datetime", "Record"}
+"""Types that demand more than their schemas say: a validator, base64, JSON in a text, a time (of msgspec)."""
+
+
+@every_type
+def test_the_test_kit_makes_arguments_of_every_type(case: UserType):
+    use = parameter(case)
+    if str(case) in UNSAID or case.kind is Any:
+        return
+    for seed in ("a", "b", "c"):
+        arguments = value_for(use.schema, seed)
+        assert use.check(arguments) is None, arguments

@@ -37,6 +37,9 @@ OPENAI = [
     (None, {"type": "server_error"}, "provider"),
     (None, {"code": "server_is_overloaded"}, "overloaded"),
     (None, {"code": 429}, "rate_limited"),
+    (400, {"code": "tool_use_failed", "type": "invalid_request_error"}, "provider"),
+    (400, {"message": "This model's maximum prompt length is 131072"}, "context_overflow"),
+    (400, {"message": "Requested tokens (9) exceed context window of 8"}, "context_overflow"),
     (None, {"type": "invalid_request_error"}, "invalid_request"),
     (None, {}, "provider"),
 ]
@@ -49,6 +52,29 @@ def report(name, status, error):
 @pytest.mark.parametrize(("status", "error", "kind"), OPENAI)
 def test_openai_s_errors_have_their_kinds(status, error, kind):
     assert kind_of(report("chat", status, error)) == kind
+
+
+SENTENCES = {
+    "a list of faults (Mistral)": (
+        {"object": "error", "message": {"detail": [{"type": "extra_forbidden", "loc": ["body", "n"]}]}},
+        '{"detail":[{"type":"extra_forbidden","loc":["body","n"]}]}',
+    ),
+    "a detail (FastAPI)": ({"detail": [{"msg": "Field required"}]}, '[{"msg":"Field required"}]'),
+    "a text as the detail": ({"detail": "Not Found"}, "Not Found"),
+    "a service behind the service (OpenRouter)": (
+        {"error": {"code": 429, "message": "Provider returned error", "metadata": {"raw": "slow down"}}},
+        "Provider returned error: slow down",
+    ),
+    "an error that is a text (xAI)": ({"code": "x", "error": "No such model"}, "No such model"),
+    "null": ({"error": {"message": None}}, ""),
+}
+
+
+@pytest.mark.rule("M-23")
+@pytest.mark.parametrize("name", SENTENCES)
+def test_the_sentence_of_a_refusal_is_found_where_servers_put_it(name):
+    body, sentence = SENTENCES[name]
+    assert CODECS["chat"]().error(422, body).message == sentence
 
 
 ANTHROPIC = [

@@ -45,7 +45,7 @@ def test_an_option_of_another_library_leads_to_the_option_of_this_one(option: st
 
 
 def test_a_setting_of_a_provider_leads_to_the_setting_that_the_model_has() -> None:
-    chat = fault_of_settings({"stop": ["x"]}, OpenAIChatCodec.settings)
+    chat = fault_of_settings({"stop": ["x"]}, OpenAIChatCodec("small").settings)
     assert chat is not None
     assert "there is no setting 'stop'; did you mean 'stop_sequences'? use one of" in chat
     responses = fault_of_settings({"stop": ["x"]}, OpenAIResponsesCodec.settings)

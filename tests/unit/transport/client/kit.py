@@ -15,9 +15,13 @@ FAST = ConnectionTiming(
 """Comes back at once; what only a gateway that hangs makes long is long."""
 
 
+opened: Any = connect
+"""Opens a client; see `conftest.road`."""
+
+
 @asynccontextmanager
 async def client_of(gateway: FakeGateway, **options: Any) -> AsyncIterator[Client]:
-    async with connect(gateway.url, **{"token": TOKEN, "pace": FAST} | options) as client:
+    async with opened(gateway.url, **{"token": TOKEN, "pace": FAST} | options) as client:
         yield client
 
 

@@ -15,7 +15,7 @@ from .kit import all_of, client_of, some
 
 
 @pytest.fixture
-async def gateway() -> AsyncIterator[FakeGateway]:
+async def gateway(road: str) -> AsyncIterator[FakeGateway]:
     async with FakeGateway().open() as gateway:
         yield gateway
 

@@ -29,7 +29,7 @@ TICKET = gr.Ticket(
 
 
 @pytest.fixture
-async def gateway() -> AsyncIterator[FakeGateway]:
+async def gateway(road: str) -> AsyncIterator[FakeGateway]:
     async with FakeGateway().open() as gateway:
         yield gateway
 

@@ -207,6 +207,20 @@ def test_the_text_that_the_end_of_a_run_has_cut_stays_and_its_end_says_so(versio
     assert out[-1]["usage"] == [{"inputTokens": 7, "outputTokens": 0, "totalTokens": 7}]
 
 
+def test_the_usage_names_what_was_read_from_a_cache_and_put_into_it():
+    used = Usage(requests=1, input=10, output=5, cached=4, stored=3)
+    assert scripted(lambda world: world.says("hello", usage=used))[-1]["usage"] == [
+        {
+            "model": "m",
+            "inputTokens": 10,
+            "outputTokens": 5,
+            "totalTokens": 15,
+            "cachedInputTokens": 4,
+            "cacheWriteInputTokens": 3,
+        }
+    ]
+
+
 def test_discarded_text_and_reasoning_are_taken_back_and_the_next_attempt_has_another_id():
     out = scripted(streams("wrong", "hm"), breaks, says("right"))
     messages = Client([QUESTION]).take(out).messages
