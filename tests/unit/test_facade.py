@@ -181,6 +181,7 @@ def test_a_runtime_has_the_names_that_a_user_needs_and_no_other():
             "statistics",
             "summaries",
             "threads",
+            "throughput",
             "ticket",
             "tickets",
             "view",
