@@ -56,7 +56,7 @@ class AsgiOptions(TypedDict, total=False):
     prices: Mapping[str, gr.Price] | None
 
 
-class Server(Protocol):
+class AsgiHost(Protocol):
     """Serves connections of an ASGI server."""
 
     @property
@@ -128,7 +128,7 @@ class OpenGateway:
             outbox.abandon()
 
 
-Opens = Callable[[], AbstractAsyncContextManager[Server]]
+Opens = Callable[[], AbstractAsyncContextManager[AsgiHost]]
 OpensGateway = Callable[[gr.Runtime], AbstractAsyncContextManager[OpenGateway]]
 
 
@@ -141,7 +141,7 @@ class AsgiApp:
 
     def __init__(self, opens: Opens) -> None:
         self._opens = opens
-        self._opened: Server | None = None
+        self._opened: AsgiHost | None = None
         self._stack = AsyncExitStack()
 
     def __repr__(self) -> str:
@@ -232,8 +232,8 @@ def asgi_app(runtime: gr.Runtime | Opening, **options: Unpack[AsgiOptions]) -> A
     @asynccontextmanager
     async def entered() -> AsyncIterator[OpenGateway]:
         async with AsyncExitStack() as stack:
-            opened = runtime if isinstance(runtime, gr.Runtime) else await stack.enter_async_context(runtime)
-            yield await stack.enter_async_context(opens(opened))
+            inner = runtime if isinstance(runtime, gr.Runtime) else await stack.enter_async_context(runtime)
+            yield await stack.enter_async_context(opens(inner))
 
     return AsgiApp(entered)
 
@@ -244,7 +244,7 @@ def gateway_opener(**options: Unpack[AsgiOptions]) -> OpensGateway:
     Raises:
         UsageError: An option is invalid.
     """
-    for name in options.keys() - AsgiOptions.__annotations__.keys():
+    for name in sorted(options.keys() - AsgiOptions.__annotations__.keys()):
         raise unknown_option("asgi_app", name, AsgiOptions.__annotations__)
     who = all_principals(options.get("principals", ()), options.get("token"))
     sign_ins = all_sign_ins(options.get("authenticate", ()))
@@ -267,14 +267,14 @@ def gateway_opener(**options: Unpack[AsgiOptions]) -> OpensGateway:
             sign_ins=sign_ins,
             prices=options.get("prices"),
         )
-        opened = OpenGateway(make(OriginPolicy(hosts=None)), doorways)
+        server = OpenGateway(make(OriginPolicy(hosts=None)), doorways)
 
         async def run(*, task_status: trio.TaskStatus[None]) -> None:
-            await supervise(opened.gateway, opened.connections, task_status.started)
+            await supervise(server.gateway, server.connections, task_status.started)
 
         async with open_collapsing_nursery() as nursery:
             await nursery.start(run)
-            yield opened
+            yield server
             nursery.cancel_scope.cancel()
 
     return opens

@@ -68,9 +68,9 @@ async def plan_gateway(
     """
     if on_abort not in get_args(OnAbort):
         raise unknown_value("on_abort", on_abort, get_args(OnAbort))
-    exposed, price_table = check_exposed(runtime.agents, mcp), checked_prices(prices)
+    tools, price_table = check_exposed(runtime.agents, mcp), checked_prices(prices)
     agents = {*runtime.agents, *await runtime.store.agents()}
-    offered = a2a_options(a2a, a2a_default, a2a_cards, agents)
+    offers = a2a_options(a2a, a2a_default, a2a_cards, agents)
 
     def make(doorway: OriginPolicy) -> Gateway:
         return Gateway(
@@ -78,10 +78,10 @@ async def plan_gateway(
             keyring=TokenTable(principals),
             doorway=doorway,
             limits=limits or Limits(),
-            routes=routes_with(offered),
+            routes=routes_with(offers),
             on_abort=on_abort,
-            a2a=offered,
-            mcp=exposed,
+            a2a=offers,
+            mcp=tools,
             sign_ins=sign_ins,
             prices=price_table,
         )

@@ -150,7 +150,7 @@ def message_steps(position: int | None, message: Message, redactors: Sequence[Re
         redactors: Each of them masks all texts. More than one if the run that wrote the message, and so its directory,
             is not known.
     """
-    clean, calls, parts = _Cleaner(redactors), list[MessageCall](), list[PartFacts]()
+    clean, calls, parts = _MessageMasker(redactors), list[MessageCall](), list[PartFacts]()
     for number, call in enumerate(message.calls):
         if number % _TOGETHER == 0:
             yield
@@ -181,12 +181,12 @@ def facts_steps(part: Part, redactors: Sequence[Redactor]) -> Steps[PartFacts]:
     """Return the facts of a part as people may see them, in steps."""
     facts: dict[str, Any] = part.facts()
     for name in facts.keys() & {"name", "url"}:
-        facts[name] = yield from _Cleaner(redactors).text(facts[name])
+        facts[name] = yield from _MessageMasker(redactors).text(facts[name])
     return PartFacts(**facts)
 
 
 @attrs.define
-class _Cleaner:
+class _MessageMasker:
     """Masks the texts and values of a message with some redactors. `cut`: large arguments have become an excerpt."""
 
     redactors: Sequence[Redactor]

@@ -33,10 +33,6 @@ _decode: Final = msgspec.json.Decoder(_Said).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def _folded(text: str) -> str:
-    return text.casefold()
-
-
 def _as_shown(text: str) -> str:
     return text
 
