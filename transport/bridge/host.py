@@ -77,7 +77,7 @@ class _HostCall:
         self._end: Returned[Any] | Raised | None = None
 
     def __repr__(self) -> str:
-        return f"<_HostCall of {self._function!r}>"
+        return f"<HostCall of {self._function!r}>"
 
     async def result(self) -> Any:
         await trio.lowlevel.checkpoint_if_cancelled()
