@@ -29,6 +29,7 @@ NAMES = (
     "workspaces",
     "mcp_client",
     "doors",
+    "console",
     "kernel",
     "gateway_fanout",
     "gateway_stalled",

@@ -26,7 +26,7 @@ from postgres_tables import table as postgres_table  # noqa: E402
 from greenroom.actors.contract.catalogue import CATALOGUE  # noqa: E402
 from greenroom.actors.contract.schemas import described, event_schemas  # noqa: E402
 from greenroom.transport.gateway.asyncapi import asyncapi  # noqa: E402
-from greenroom.transport.gateway.metric_table import metric_rows  # noqa: E402
+from greenroom.transport.gateway.metrics.table import metric_rows  # noqa: E402
 from greenroom.transport.gateway.openapi import openapi  # noqa: E402
 from greenroom.transport.protocol.schemas import close_code_table, error_code_table, gateway_schema  # noqa: E402
 from greenroom.transport.server.routes import ROUTES  # noqa: E402

@@ -9,6 +9,7 @@ characters (Debian: fonts-inter, fonts-wqy-microhei). Look at what it has made b
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -112,6 +113,7 @@ async def main(folder: Path) -> None:
     await one_process(folder)
     await many_processes(folder)
     await a_proposal(folder)
+    await a_day(folder)
 
 
 async def one_process(folder: Path) -> None:
@@ -215,6 +217,52 @@ async def a_proposal(folder: Path) -> None:
             await run.wait()
             await trio.to_thread.run_sync(take_proposal, folder, f"{address.url}/#token={TOKEN}&run={run.id}")
             nursery.cancel_scope.cancel()
+
+
+TITLES = ("Where is order {}?", "Invoice for order {}", "Change the address of order {}", "Return of order {}")
+
+
+def answers(request: gr.ModelRequest) -> Step:
+    """Answer; the model of every ninth order has a fault."""
+    last = request.messages[-1].content
+    if any(f"order {number}" in last for number in range(9, 200, 9)):
+        raise gr.ModelError("The account has nothing left to spend.", kind="quota_exceeded")
+    return "It is on its way."
+
+
+async def a_day(folder: Path) -> None:
+    """The start page after a day of work: the runs are real, and their ends are moved into the hours before."""
+    with TemporaryDirectory(prefix="greenroom-pictures-") as name:
+        path = Path(name) / "runs.db"
+        desk = gr.Agent("desk", model=FunctionModel(answers))
+        async with gr.open_runtime(path, agents=[desk], drain=0) as runtime:
+            for number in range(1, 161):
+                title = TITLES[number % len(TITLES)].format(number)
+                await (await runtime.start("desk", title, by="operator")).result()
+        with sqlite3.connect(path) as connection:
+            connection.execute(
+                "UPDATE runs SET ended_at = ended_at - 3600000 * (number * number % 23),"
+                " created_at = created_at - 60000 * number"
+            )
+        connection.close()
+        async with gr.open_runtime(path, agents=[desk, *agents()], drain=0) as runtime, trio.open_nursery() as nursery:
+            for _ in range(3):
+                await (await runtime.start("support", "The lamp of order A-2041 arrived broken.", by="ada")).wait()
+            await runtime.start("builder", OTHERS["builder"][0], by="operator")
+            await (await runtime.start("release", OTHERS["release"][0], by="operator")).wait()
+            address = await nursery.start(partial(serve, runtime, port=0, token=TOKEN))
+            await trio.to_thread.run_sync(take_overview, folder, f"{address.url}/#token={TOKEN}")
+            nursery.cancel_scope.cancel()
+
+
+def take_overview(folder: Path, url: str) -> None:
+    """The start page."""
+    with chromium() as browser:
+        page = browser.new_context(color_scheme="light", locale="en-US", **DESK).new_page()
+        page.goto(url)
+        page.locator(".chart svg").wait_for()
+        page.wait_for_timeout(1_000)  # until nothing moves
+        page.screenshot(path=folder / "console-overview.png")
 
 
 def take_proposal(folder: Path, url: str) -> None:

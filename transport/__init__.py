@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from .client import Client as Client
     from .client import connect as connect
     from .gateway.access import Principal as Principal
-    from .gateway.sign_in import SignIn as SignIn
-    from .gateway.sign_in import SignInRefusal as SignInRefusal
-    from .gateway.sign_in import SignInRequest as SignInRequest
-    from .gateway.token_file import token_file as token_file
-    from .gateway.trusted_proxy import trusted_proxy as trusted_proxy
+    from .gateway.sign_ins.sign_in import SignIn as SignIn
+    from .gateway.sign_ins.sign_in import SignInRefusal as SignInRefusal
+    from .gateway.sign_ins.sign_in import SignInRequest as SignInRequest
+    from .gateway.sign_ins.token_file import token_file as token_file
+    from .gateway.sign_ins.trusted_proxy import trusted_proxy as trusted_proxy
     from .protocol.limits import Limits as Limits
     from .server.asgi_app import AsgiApp as AsgiApp
     from .server.asgi_app import asgi_app as asgi_app
@@ -48,14 +48,14 @@ _HOMES = {
     "Client": "client",
     "Limits": "protocol.limits",
     "Principal": "gateway.access",
-    "SignIn": "gateway.sign_in",
-    "SignInRefusal": "gateway.sign_in",
-    "SignInRequest": "gateway.sign_in",
+    "SignIn": "gateway.sign_ins.sign_in",
+    "SignInRefusal": "gateway.sign_ins.sign_in",
+    "SignInRequest": "gateway.sign_ins.sign_in",
     "asgi_app": "server.asgi_app",
     "connect": "client",
     "serve": "server.serve",
-    "token_file": "gateway.token_file",
-    "trusted_proxy": "gateway.trusted_proxy",
+    "token_file": "gateway.sign_ins.token_file",
+    "trusted_proxy": "gateway.sign_ins.trusted_proxy",
 }
 
 

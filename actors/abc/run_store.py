@@ -252,7 +252,7 @@ class RunStore(abc.ABC):
         """Return a page of the threads that have runs, from one consistent snapshot, in the order of the newest runs.
 
         A page costs about the number of runs between its first and its last line; with `by`, the number of the
-        principal's runs. Threads of which a run is unreadable, and would be in the line, are left out.
+        principal's runs. The threads of child runs are in no list; nor is one whose line would have an unreadable run.
 
         Raises:
             UsageError: a value is invalid, or the cursor belongs to another query.
@@ -291,7 +291,7 @@ class RunStore(abc.ABC):
         """Return the lines of these runs, in this order, as one page without a cursor; unknown ids are left out."""
 
     @abc.abstractmethod
-    async def ended(self, since: datetime) -> Sequence[EndedRuns]:
+    async def throughput(self, since: datetime) -> Sequence[EndedRuns]:
         """Count the runs that have ended since a time, by hour and outcome; hours without an end are left out.
 
         Costs a few words of each of these runs, regardless of the number of others.

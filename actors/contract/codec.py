@@ -330,11 +330,9 @@ class _Cleaner:
 
     def in_pieces(self, value: Any, depth: int) -> Generator[None, None, Any]:
         """Return the value of `clean`; yields after each `PIECE` items of a large container."""
-        if depth and hasattr(type(value), "__pydantic_serializer__"):  # only the dump itself has no pause
-            data = converter.unstructure(value)
-            yield
-            return (yield from self.in_pieces(data, depth - 1))
         if type(value) not in _BUILT_IN or depth == 0 or not oversized(value, PIECE):
+            if depth and hasattr(type(value), "__pydantic_serializer__"):  # only the dump itself has no pause
+                return (yield from self.in_pieces(converter.unstructure(value), depth - 1))
             return self.clean(value, depth)
         if type(value) is not dict:
             items = []

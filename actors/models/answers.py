@@ -85,10 +85,10 @@ class Output(Generic[T]):
         if not isinstance(result, Raised):
             return result.value
         value = msgspec.json.decode(text)
-        fitting = without_nulls(self.schema or {}, value)
-        if fitting is value:
+        rest = without_nulls(self.schema or {}, value)
+        if rest is value:
             raise result.error
-        return self._read(msgspec.json.encode(fitting).decode())
+        return self._read(msgspec.json.encode(rest).decode())
 
     def _read(self, text: str) -> object:
         return msgspec.json.decode(text, type=self.type)

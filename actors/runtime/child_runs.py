@@ -247,7 +247,7 @@ class ChildRuns:
 
     async def _outcome(self, call: ChildCall, record: RunRecord, late: ToolFailed | None) -> ChildOutcome:
         """Return the outcome of a call whose child run is done."""
-        agent = self._agents.get(record.info.agent)
+        agent = self._agents.present(self._agents.get(record.info.agent), record.row.agent)
         outcome = await in_steps(outcome_steps(record, agent, self._services.redactor))
         stage, tool = record.row.stage, call.tool
         fatal = tool is not None and tool.on_error == "raise"

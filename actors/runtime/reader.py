@@ -17,7 +17,6 @@ import attrs
 import trio
 
 from ..abc import StoreStatistics
-from ..agents.agent import Agent
 from ..contract.artifacts import Artifact
 from ..contract.calls import CallStatus
 from ..contract.decisions import Ticket
@@ -36,7 +35,6 @@ from ..errors import (
     StoreError,
     StoreUnavailable,
     ThreadForbidden,
-    UnknownAgent,
     UnknownRun,
     UsageError,
 )
@@ -191,10 +189,10 @@ class RunReader:
             page = await self._services.store.runs(query, among=among, shown=self.redactor.text)
         return self._shown(page)
 
-    async def ended(self, since: datetime) -> Sequence[EndedRuns]:
+    async def throughput(self, since: datetime) -> Sequence[EndedRuns]:
         """Count the runs that have ended since a time with a zone, by hour and outcome; empty hours are left out."""
         with self._services.signals.looking():
-            return await self._services.store.ended(since)
+            return await self._services.store.throughput(since)
 
     async def backlog(self) -> Backlog:
         """Count the runs that are not done, their threads and their open tickets; see `Store.backlog`."""
@@ -459,15 +457,8 @@ class RunReader:
         raise UsageError(text)
 
     async def _outcome_of(self, record: RunRecord) -> Any:
-        agent = self._acting(record, self._agents.get(record.info.agent))
+        agent = self._agents.present(self._agents.get(record.info.agent), record.row.agent)
         return await in_steps(outcome_steps(record, agent, self.redactor))
-
-    def _acting(self, record: RunRecord, agent: Agent[object] | None) -> Agent[object] | None:
-        """Return the active agent of a run of `agent`; None if it is not here."""
-        try:
-            return None if agent is None else self._agents.acting(agent, record.row.agent)
-        except UnknownAgent:
-            return None
 
     async def _looked(self, run_id: str, notice: trio.Event) -> RunRecord | None:
         """Return the run's record; None if it was unreadable while the run had an owner and has changed since."""
@@ -545,7 +536,8 @@ class RunReader:
         """
         name = record.info.run_id
         actor = self._registry.get(name)
-        agent = self._acting(record, (None if actor is None else actor.agent) or self._agents.get(record.info.agent))
+        agent = (None if actor is None else actor.agent) or self._agents.get(record.info.agent)
+        agent = self._agents.present(agent, record.row.agent)
         suspended_calls = [call for call in record.calls if call.status is CallStatus.SUSPENDED and call.definition]
         if agent is None or (
             all(agent.spec.definition(call.tool, call.call_id) in ("", call.definition) for call in suspended_calls)

@@ -202,6 +202,13 @@ class Agents:
             raise unknown_agent(key, graph)
         return graph[key]
 
+    def present(self, agent: Agent[object] | None, key: str | None) -> Agent[object] | None:
+        """Return the active agent as `acting` does; None if it is not here."""
+        try:
+            return None if agent is None else self.acting(agent, key)
+        except UnknownAgent:
+            return None
+
     def below(self, agent: Agent[object]) -> Iterator[Agent[object]]:
         """Yield the agents whose runs may be child runs of a run of this agent, at any depth."""
         return agents_below(agent, self.find)

@@ -72,10 +72,10 @@ class Arguments:
         try:
             return self._keywords(arguments)
         except ArgumentsError:
-            fitting = without_nulls(self.schema, arguments)
-            if fitting is arguments:
+            rest = without_nulls(self.schema, arguments)
+            if rest is arguments:
                 raise
-        return self._keywords(fitting)
+        return self._keywords(rest)
 
     def _keywords(self, arguments: JSONObject) -> dict[str, JSONValue]:
         result = capture(msgspec.convert, copied(arguments), self._struct)
@@ -148,10 +148,10 @@ class GivenArguments:
         """
         fault = schema_fault(self.schema, arguments)
         if fault is not None:
-            fitting = without_nulls(self.schema, arguments)
-            if fitting is arguments or schema_fault(self.schema, fitting) is not None:
+            rest = without_nulls(self.schema, arguments)
+            if rest is arguments or schema_fault(self.schema, rest) is not None:
                 raise ArgumentsError(f"Invalid arguments: {fault}.")
-            arguments = fitting
+            arguments = rest
         return dict(copied(arguments))
 
     complete = convert
@@ -263,15 +263,24 @@ class _Reader:
             raise self.fault(name, f"it has no annotation; write `{name}: str` or another type that JSON can carry")
         if self._context_class(parameter) is not None:
             raise self.fault(name, "the context comes first; make it the first parameter")
-        kind, note = without_note(self._resolve(name, parameter.annotation))
-        self.fields[name] = self._supported(name, kind)
+        annotation, note = without_note(self._resolve(name, parameter.annotation))
+        self._check_defaults(parameter, annotation)
+        self.fields[name] = self._supported(name, annotation)
         if note:
             self.notes[name] = note
         if parameter.default is not _NO_DEFAULT:
-            if type(parameter.default).__module__.partition(".")[0] == "pydantic":
-                way = f"write `{name}: Annotated[..., Field(...)]`, and the default itself behind it"
-                raise self.fault(name, f"pydantic alone reads the default {parameter.default!r:.120}; {way}")
             self.defaults[name] = parameter.default
+
+    def _check_defaults(self, parameter: inspect.Parameter, annotation: object) -> None:
+        """Refuse defaults that pydantic alone reads: a call of the function itself would not have them."""
+        name = parameter.name
+        if _is_field(parameter.default):
+            way = f"write `{name}: Annotated[..., Field(...)]`, and the default itself behind it"
+            raise self.fault(name, f"pydantic alone reads the default {parameter.default!r:.120}; {way}")
+        for extra in getattr(annotation, "__metadata__", ()):
+            if _is_field(extra) and not extra.is_required():
+                way = f"write it in the signature, `{name}: Annotated[..., Field(...)] = ...`"
+                raise self.fault(name, f"the default in {extra!r:.120} is not that of the parameter; {way}")
 
     def _resolve(self, name: str, annotation: object) -> Any:
         if not isinstance(annotation, str) and not isinstance(annotation, typing.ForwardRef):
@@ -352,6 +361,11 @@ class _Reader:
         if isinstance(result, Raised) or result.value != default:
             raise ValueError("the default is not of the type")
         return reader.write(default)
+
+
+def _is_field(value: object) -> bool:
+    """Return True for what `pydantic.Field(...)` returns."""
+    return type(value).__module__ == "pydantic.fields"
 
 
 def object_schema(struct: type[msgspec.Struct]) -> dict[str, JSONValue]:

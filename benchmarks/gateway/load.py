@@ -180,10 +180,10 @@ def play(
         What the client says, with `joining_cpu_s` and `server_cpu_s`: of the server before its order, and from there to
         the client's end. The connections are open for the time of the block.
     """
-    with client() if not program else nullcontext() as compiled:
+    with client() if not program else nullcontext() as binary:
         if at_once:
             server.order(b"g")
-        one = Measured([*(program or (str(compiled),)), *arguments], stdin=subprocess.PIPE, keep=[server.orders])
+        one = Measured([*(program or (str(binary),)), *arguments], stdin=subprocess.PIPE, keep=[server.orders])
         try:
             before, joining = server.cpu(), 0.0
             line = one.line()

@@ -40,8 +40,8 @@ class Follower:
         data = self.socket.recv(262_144)
         if not data:
             return False
-        joined = self.tail[-(len(MARK) - 1) :] + data
-        self.events += joined.count(MARK)
+        text = self.tail[-(len(MARK) - 1) :] + data
+        self.events += text.count(MARK)
         self.began = self.began or b"retry: " in self.tail + data
         if self.watched:
             now = time.monotonic_ns()
@@ -87,25 +87,25 @@ def main() -> None:
     for follower in followers:
         selector.register(follower.socket, selectors.EVENT_READ, follower)
     pump(selector, followers, "began", 60)
-    joined = time.monotonic() - began
+    joining = time.monotonic() - began
     print("ready", flush=True)
     start, cpu = time.monotonic(), time.process_time()
     reads = pump(selector, followers, str(options.events), options.seconds)
     seconds = time.monotonic() - start
     waits = sorted(wait for follower in followers for wait in follower.waits)
-    delivered = sum(follower.events for follower in followers)
+    deliveries = sum(follower.events for follower in followers)
     whole = [f for f in followers if f.events == options.events]
     wrong = sum(f.last != options.after + options.events for f in whole) + sum(
         f.events > options.events for f in followers
     )
     report = {
         "clients": options.clients,
-        "delivered": delivered,
+        "delivered": deliveries,
         "expected": options.clients * options.events,
         "seconds": seconds,
         "reads": reads,
         "wrong": wrong,
-        "joined_s": joined,
+        "joined_s": joining,
         "cpu_s": time.process_time() - cpu,
         "p50_ms": waits[len(waits) // 2] / 1e6 if waits else 0.0,
         "p99_ms": waits[len(waits) * 99 // 100] / 1e6 if waits else 0.0,

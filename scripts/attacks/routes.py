@@ -141,13 +141,16 @@ def over_http(dice: Dice, run: str, thread: str) -> Ask:
     """A request to some route of the table, which names a run or a thread that need not be the asker's."""
     route, number = dice.choice(ROUTES), dice.getrandbits(20)
     params = {"run": run, "chat": thread, "agent": dice.choice(("echo", "works", "asks")), "version": "v6", "name": run}
-    params |= {"queue": "q"}
+    params |= {"queue": "q", "thread": thread, "position": "1", "place": "0", "sha256": "0" * 64}
+    params |= dict.fromkeys(("rule", "artifact", "task", "config"), run)
     target = route.template.format(**{name: quote(value, safe="") for name, value in params.items()})
     kind = dice.choice(("application/json", "text/event-stream"))
     headers = {"idempotency-key": f"k{number}", "accept": kind}
     query: dict[str, Any] = {}
     if route.template == "/v1/runs":
         query = a_list(dice, run, thread) if route.method == "GET" else {}
+    elif route.template == "/v1/threads":
+        query = {"by": dice.choice(("ann", "bob")), "limit": dice.choice((1, 1000))}
     elif route.template.endswith("/events"):
         query = {"after": dice.choice((0, 1, 3, 10**6)), "limit": dice.choice((1, 1000))}
     body: Any = None
@@ -177,6 +180,8 @@ def over_a_socket(dice: Dice, run: str, thread: str) -> Ask:
                 {"type": "subscribe", "run": run, "after": dice.choice((0, 3, 99)), "epoch": dice.choice((None, "e"))},
                 {"type": "unsubscribe", "run": run},
                 {"type": "watch", "id": name, **query, **({"limit": 1} if "limit" in query else {})},
+                {"type": "threads", "id": name, "by": "ann"},
+                {"type": "messages", "id": name, "thread": thread, "after": dice.choice((0, 1))},
                 {"type": "fork", "id": name, "run": run, "step": dice.choice((0, 1))},
                 {"run": run, "id": name, **a_command(dice, run)},
             ))

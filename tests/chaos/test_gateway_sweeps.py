@@ -22,7 +22,7 @@ from greenroom.testing import ScriptedModel, delay, text
 from greenroom.transport.gateway.access import OriginPolicy, Principal, TokenTable
 from greenroom.transport.gateway.gateway import Gateway
 from greenroom.transport.gateway.http_connection import serve_connection
-from greenroom.transport.gateway.sign_in import SignIn, SignInRequest
+from greenroom.transport.gateway.sign_ins.sign_in import SignIn, SignInRequest
 from greenroom.transport.protocol.limits import Limits
 from greenroom.transport.server.routes import ROUTES
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import attrs
 import pytest
 
 import greenroom as gr
@@ -109,3 +110,23 @@ async def test_a_gateway_without_agents_judges_by_the_schema_of_the_agent_that_a
         assert "cents" in (refused.detail or "")
         assert (await edge.commands.decide("a", ticket.approve(edited_arguments=RIGHT))).ok
         assert isinstance(await run.result(), gr.Completed)
+
+
+@attrs.frozen
+class Sum:
+    cents: int
+
+
+@pytest.mark.rule("CR-16", "HA-25", "HA-26")
+async def test_the_output_of_a_child_run_has_the_type_of_its_last_agent(play, autojump_clock):
+    """It was read with the type of the first one, and stayed plain data."""
+    counter = expert('{"cents": 9}', key="till", output_type=Sum)
+    seen: list[Any] = []
+
+    def extract(outcome: gr.Completed[str | Sum]) -> int:
+        seen.append(outcome.output)
+        return outcome.output.cents if isinstance(outcome.output, Sum) else 0
+
+    life = await play(K, "done", tools=[*TOOLS, expert(H, handoffs=[counter]).as_tool(extract=extract)])
+    assert seen == [Sum(9)]
+    assert life.outcome.output == "done"

@@ -41,7 +41,7 @@ def test_benchmarks_run_and_write_their_figures(root: Path, tmp_path: Path) -> N
 @pytest.mark.skipif(shutil.which("cc") is None and shutil.which("gcc") is None, reason="the client is in C")
 def test_the_gateways_benchmarks_run_and_peers_are_left_out(root: Path, tmp_path: Path) -> None:
     """Small: what they check (every event once, in order) they check here, too; a peer would have to be installed."""
-    names = ["gateway_fanout", "gateway_stalled", "gateway_replay", "gateway_http", "gateway_peers"]
+    names = ["gateway_fanout", "gateway_stalled", "gateway_replay", "gateway_http", "gateway_asgi", "gateway_peers"]
     out = tmp_path / "out.json"
     command = [sys.executable, "-m", "benchmarks", *names, "--quick", "--json", str(out)]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=540, check=False)

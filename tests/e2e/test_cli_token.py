@@ -15,7 +15,7 @@ from greenroom.transport import Address
 from greenroom.transport.cli import commands
 from greenroom.transport.cli.token_commands import _change, _locked
 from greenroom.transport.gateway.access import SCOPES
-from greenroom.transport.gateway.token_file import TokenEntry, read_tokens
+from greenroom.transport.gateway.sign_ins.token_file import TokenEntry, read_tokens
 
 from .cli_kit import Cli, Inside
 
@@ -140,6 +140,25 @@ def test_a_name_that_the_file_has_not_is_refused(inside: Inside, tmp_path: Path)
     assert done.returncode == 2
     assert "has no token with the name or the id 'bob'" in done.stderr
     assert (tmp_path / "tokens").read_bytes() == before
+
+
+async def test_a_proxy_names_people_to_the_command(inside: Inside, tmp_path: Path) -> None:
+    (tmp_path / "agents.py").write_text(AGENT)
+    (tmp_path / "secret").write_text("the secret of the proxy\n")
+    proxy = ("--proxy-header", "X-Forwarded-Email", "--proxy-secret-file", "secret")
+    refused = await in_thread(inside, "serve", "agents.py", "--port", "0", *proxy[:2])
+    assert "give --proxy-header and --proxy-secret-file, or none of them" in refused.stderr
+    refused = await in_thread(inside, "serve", "agents.py", "--port", "0", *proxy, "--proxy", "example.org")
+    assert "proxies has 'example.org': give an address, or a network" in refused.stderr
+    with Cli(tmp_path, tmp_path / "state").started("serve", "agents.py", "--port", "0", *proxy, "--json") as process:
+        assert process.stdout is not None
+        line = json.loads(await in_thread(process.stdout.readline))
+        address = Address(host="127.0.0.1", port=int(line["url"].rpartition(":")[2]))
+        headers = {"X-Forwarded-Email": "ann@example.org", "X-Greenroom-Proxy": "the secret of the proxy"}
+        person = (await http(address, "GET", "/v1/me", token=None, headers=headers)).json()
+        assert person == {"principal": "ann@example.org", "scopes": ["decide", "follow", "start"]}
+        del headers["X-Greenroom-Proxy"]
+        assert (await http(address, "GET", "/v1/me", token=None, headers=headers)).status == 403
 
 
 async def test_people_come_and_go_while_the_server_runs(inside: Inside, tmp_path: Path) -> None:

@@ -55,6 +55,8 @@ RUN = (
     "docs/client.md",
     "docs/asyncio.md",
     "docs/sign-in.md",
+    "docs/asgi.md",
+    "docs/deploy.md",
     "docs/acp.md",
     "docs/a2a.md",
     "docs/chaos.md",
@@ -62,7 +64,7 @@ RUN = (
     "docs/logging.md",
     "docs/embedding.md",
 )
-SHOWN_ONLY = ("sh", "mermaid", "text", "nginx")
+SHOWN_ONLY = ("sh", "mermaid", "text", "nginx", "dockerfile", "ini")
 """Languages of blocks that are not run here: installing is what `make package` tries, diagrams are generated, and a
 judge runs nginx."""
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -39,7 +39,18 @@ def test_pyright_infers_what_the_cases_say():
     assert report["summary"]["filesAnalyzed"] == len(CASES)
 
 
-TYPED_PAGES = ("artifacts", "evidence", "guardrails", "logging", "outputs", "policies", "tasks", "tools")
+TYPED_PAGES = (
+    "artifacts",
+    "evidence",
+    "guardrails",
+    "logging",
+    "outputs",
+    "permission",
+    "policies",
+    "postgres",
+    "tasks",
+    "tools",
+)
 """Pages of the documents whose programs have complete types, and import nothing of each other."""
 
 

@@ -38,7 +38,7 @@ class HostOutbox(Outbox):
         self._cancelled: asyncio.CancelledError | None = None
 
     async def serve(self, opened: OpenGateway, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        """Serve a connection until everything is sent; see `Server.serve`."""
+        """Serve a connection until everything is sent; see `AsgiHost.serve`."""
         begin = partial(self._begin, opened, scope, partial(self._thread.host.call, receive))
         self._thread.send(partial(contextvars.copy_context().run, begin))
         try:
@@ -109,7 +109,7 @@ class HostOutbox(Outbox):
 
 
 class HostedGateway:
-    """A gateway in the thread of a runtime, for the connections of a server on asyncio; satisfies `Server`."""
+    """A gateway in the thread of a runtime, for the connections of a server on asyncio; satisfies `AsgiHost`."""
 
     def __init__(self, opened: OpenGateway, thread: TrioThread) -> None:
         self._opened, self._thread = opened, thread
@@ -146,7 +146,7 @@ def asgi_app(runtime: Runtime, **options: Unpack[AsgiOptions]) -> AsgiApp:
 
     @asynccontextmanager
     async def entered() -> AsyncIterator[HostedGateway]:
-        async with runtime.thread.enter(partial(opens, runtime.inner)) as opened:
-            yield HostedGateway(opened, runtime.thread)
+        async with runtime.thread.enter(partial(opens, runtime.inner)) as server:
+            yield HostedGateway(server, runtime.thread)
 
     return AsgiApp(entered)

@@ -118,7 +118,7 @@ class RunReader:
     artifact = in_trio(gr.RunReader.artifact)
     agent_of_thread = in_trio(gr.RunReader.agent_of_thread)
     backlog = in_trio(gr.RunReader.backlog)
-    ended = in_trio(gr.RunReader.ended)
+    throughput = in_trio(gr.RunReader.throughput)
     view = in_trio(gr.RunReader.view)
     outcome = in_trio(gr.RunReader.outcome)
     closed = in_trio(gr.RunReader.closed)

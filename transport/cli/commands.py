@@ -345,6 +345,10 @@ COMMANDS: Final[Mapping[str, CommandLine]] = {
         option("--token-file FILE", "file with the token; created if missing (default: DB.token)"),
         option("--tokens FILE",
             "a file of tokens of people and programs, made by `greenroom token`; read again when it changes"),
+        option("--proxy-header NAME",
+            "a header in which a proxy names the person that it has signed in, such as X-Forwarded-Email"),
+        option("--proxy-secret-file FILE", "the secret that the proxy sends in X-Greenroom-Proxy"),
+        option("--proxy ADDRESS...", "an address or network of the proxy (default: this machine)", default=[]),
         option("--host-name NAME...", "an accepted Host header, such as name:8765", default=[]),
         option("--origin URL...", "an accepted origin of pages of another host", default=[]),
         option("--on-abort WHAT",
@@ -355,6 +359,7 @@ COMMANDS: Final[Mapping[str, CommandLine]] = {
         option("--a2a-default AGENT", "the agent whose card is at /.well-known/agent-card.json (default: the only)"),
         option("--a2a-cards WHO", "who may read the cards: private (default) asks for a token, public does not",
             choices=("private", "public"), default="private"),
+        option("--prices FILE", "prices of models, as JSON, by which the console shows the cost of runs"),
         option("--max-running N", "maximum number of runs that work at once", types.count),
         option("--json", "print the address as one line of JSON"),
         examples="""\

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 import attrs
-import msgspec
 
 import greenroom as gr
 from greenroom.actors.contract.casing import wire, wire_of
-from greenroom.actors.contract.codec import parse
+from greenroom.actors.contract.codec import normalise, parse
 from greenroom.actors.contract.failures import advice
 from greenroom.actors.engine.state import ENGINE
 
@@ -60,7 +59,7 @@ _CUT: Final = {
 
 
 def _completed(end: gr.Completed[object], screen: Screen) -> ExitReport:
-    output = msgspec.to_builtins(end.output)  # an instance of `output_type`: as JSON, as in the run's last event
+    output, _ = normalise(end.output)  # an instance of `output_type`: as JSON, as in the run's last event
     usage = end.usage
     more: dict[str, Any] = {"output": output, "usage": wire(usage)}
     if end.finish is not None:

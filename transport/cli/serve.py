@@ -20,7 +20,10 @@ import greenroom as gr
 from greenroom.actors.abc import Store
 
 from ..gateway.descriptors import raise_soft_limit
-from ..gateway.token_file import token_file
+from ..gateway.prices import read_prices
+from ..gateway.sign_ins.sign_in import SignIn
+from ..gateway.sign_ins.token_file import token_file
+from ..gateway.sign_ins.trusted_proxy import trusted_proxy
 from ..server.hosting import EVERYWHERE, CannotBind, GatewayOptions, hosting
 from ..server.serve import Address
 from ..server.workers import WorkerLink, WorkerOptions, Workers, open_workers
@@ -91,7 +94,8 @@ def serve(args: argparse.Namespace) -> int:
             a2a=args.a2a or None,
             a2a_default=args.a2a_default,
             a2a_cards=args.a2a_cards,
-            authenticate=() if args.tokens is None else (token_file(args.tokens),),
+            prices=None if args.prices is None else read_prices(Path(args.prices)),
+            authenticate=_sign_ins(args),
             sockets=() if link is None else link.sockets(),
         )
         service = Service(agents, place, gate, args.max_running, shown, secrets, link)
@@ -100,6 +104,21 @@ def serve(args: argparse.Namespace) -> int:
         quiet = link is not None  # the parent speaks for its workers
         screen = Screen(io.StringIO()) if quiet else open_screen(machine=args.json, secrets=secrets)
         return trio.run(_serve, service, screen)
+
+
+def _sign_ins(args: argparse.Namespace) -> tuple[SignIn, ...]:
+    """Return the sign-ins of the options: people whom a proxy names, then a file of tokens."""
+    if (args.proxy_header is None) != (args.proxy_secret_file is None):
+        way = "the header counts only with the secret of the proxy"
+        raise gr.UsageError(f"give --proxy-header and --proxy-secret-file, or none of them: {way}")
+    people = []
+    if args.proxy_header is not None:
+        secret, proxies = (
+            tokens.read(args.proxy_secret_file, option="--proxy-secret-file"),
+            args.proxy or ["127.0.0.1", "::1"],
+        )
+        people.append(trusted_proxy(args.proxy_header, proxies=proxies, secret=secret))
+    return (*people, *(() if args.tokens is None else (token_file(args.tokens),)))
 
 
 @contextmanager
@@ -208,6 +227,9 @@ def _words(args: argparse.Namespace, token_file: Path) -> list[str]:
     options: list[tuple[str, Sequence[object]]] = [
         ("--token-file", [token_file]),
         ("--tokens", [] if args.tokens is None else [args.tokens]),
+        ("--proxy-header", [] if args.proxy_header is None else [args.proxy_header]),
+        ("--proxy-secret-file", [] if args.proxy_secret_file is None else [args.proxy_secret_file]),
+        ("--proxy", args.proxy),
         ("--host-name", args.host_name),
         ("--origin", args.origin),
         ("--on-abort", [args.on_abort]),
@@ -215,6 +237,7 @@ def _words(args: argparse.Namespace, token_file: Path) -> list[str]:
         ("--a2a", args.a2a),
         ("--a2a-default", [] if args.a2a_default is None else [args.a2a_default]),
         ("--a2a-cards", [args.a2a_cards]),
+        ("--prices", [] if args.prices is None else [args.prices]),
         ("--max-running", [] if args.max_running is None else [args.max_running]),
         ("--secret-env", args.secret_env or ()),
         ("--secrets-file", args.secrets_file or ()),

@@ -17,7 +17,7 @@ import trio
 from greenroom.actors.errors import UsageError
 
 from ..bearer_token import new_token
-from ..gateway.token_file import LONGEST_FILE, TokenEntry, entry_of, read_tokens
+from ..gateway.sign_ins.token_file import LONGEST_FILE, TokenEntry, entry_of, read_tokens
 from ..terminal import text_format
 from ..terminal.open_screen import open_screen
 from ..terminal.screen import Screen

@@ -18,8 +18,8 @@ def beside(database: Path) -> Path:
     return database.with_name(f"{database.name}.token").absolute()
 
 
-def read(path: Path) -> str:
-    """Read the token in a file.
+def read(path: Path, *, option: str = "--token-file") -> str:
+    """Read the token in a file that an option names.
 
     Raises:
         UsageError: The file cannot be read, or has no token.
@@ -28,11 +28,10 @@ def read(path: Path) -> str:
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise UsageError(f"the token file {path} cannot be read: {why}; name another with --token-file") from error
+        raise UsageError(f"the token file {path} cannot be read: {why}; name another with {option}") from error
     if len(token) < 16 or not (token.isascii() and token.isprintable()):
-        raise UsageError(
-            f"the token file {path} holds no token (16 printable characters or more); delete it to have a new one made"
-        )
+        way = "delete it to have a new one made" if option == "--token-file" else "make one with secrets.token_hex(24)"
+        raise UsageError(f"the token file {path} holds no token (16 printable characters or more); {way}")
     return token
 
 

@@ -10,6 +10,8 @@ export class ApiError extends Error {
   }
 }
 
+const sending = (sent) => (sent === undefined ? {} : { "content-type": "application/json" });
+
 const PATIENCE_MS = 10_000;
 const LARGE_MS = 60_000; // for the bytes of an artifact, 8 MiB at most
 
@@ -47,6 +49,16 @@ export class Api {
   async row(run) {
     const { runs } = await this.#get(`v1/runs?${new URLSearchParams({ prefix: run, limit: "2" })}`);
     return runs.find((row) => row.run === run) ?? null;
+  }
+
+  /** Start a run: over HTTP, whose requests may be larger than messages. The same order starts it once. */
+  start(order) {
+    return this.#ask("v1/runs", "POST", (response) => response.json(), LARGE_MS, order);
+  }
+
+  /** Model name -> its price per million tokens: {input, output, cached, stored}. */
+  async prices() {
+    return (await this.#get("v1/prices")).prices;
   }
 
   /** How many runs ended in each hour of the last day: `{hours, complete}`. */
@@ -111,14 +123,15 @@ export class Api {
     return this.#ask(path, method, (response) => response.json(), PATIENCE_MS);
   }
 
-  async #ask(path, method, read, patience) {
+  async #ask(path, method, read, patience, sent) {
     const token = this.token();
     let response;
     let body;
     try {
       response = await fetch(new URL(path, document.baseURI), {
         method,
-        headers: { ...(token && { authorization: `Bearer ${token}` }), accept: "application/json" },
+        headers: { ...(token && { authorization: `Bearer ${token}` }), accept: "application/json", ...sending(sent) },
+        body: sent === undefined ? undefined : JSON.stringify(sent),
         cache: "no-store",
         credentials: token ? "omit" : "same-origin", // without a token a proxy knows the person by its cookie
         signal: AbortSignal.timeout(patience),

@@ -2,7 +2,7 @@
 
 import { Api } from "./api.js";
 import { ConnectionBar } from "./connectionbar.js";
-import { askCancel, askPause, askStart, askToken, dialogOpen, showHelp, singleKeys } from "./dialogs.js";
+import { askCancel, askPause, askToken, dialogOpen, showHelp, singleKeys } from "./dialogs.js";
 import { announce, h, icon, say, sayAgain, tell } from "./dom.js";
 import { Entries, lookAfter } from "./entries.js";
 import { fieldsOf, filtersOf, queryOf } from "./filters.js";
@@ -13,6 +13,7 @@ import { RunModel } from "./model.js";
 import { showQueues } from "./queues.js";
 import { showRules } from "./rules.js";
 import { offerLooks } from "./looks.js";
+import { askStart } from "./newrun.js";
 import { explain, toast } from "./messages.js";
 import { Narrow } from "./narrow.js";
 import { Overview } from "./overview.js";
@@ -38,8 +39,7 @@ class App {
     socket.protocol = socket.protocol.replace("http", "ws");
     this.api = new Api(getToken);
     this.link = new Link({ url: socket.href, token: getToken, listener: this });
-    const pill = { pill: part("link"), text: part("link-text"), now: part("link-now"), banner: part("banner") };
-    this.bar = new ConnectionBar(pill, () => this.link.state);
+    this.bar = new ConnectionBar(() => this.link.state);
     this.page = new Page({
       may: (scope) => this.may(scope),
       me: () => this.principal,
@@ -55,6 +55,8 @@ class App {
       revive: (run) => this.api.revive(run),
       artifact: (run, artifact) => this.api.artifact(run, artifact),
       evidence: (run) => this.api.evidence(run),
+      prices: () => this.api.prices(),
+      again: (given) => this.#start(given),
       messages: (thread, query) => this.api.messages(thread, query),
       part: (run, file) => this.api.part(run, file),
     });
@@ -81,20 +83,11 @@ class App {
       me: () => this.principal,
       show: (filters) => this.#list(filters),
     });
-    this.narrow = new Narrow(
-      {
-        filters: part("filters"),
-        search: part("search"),
-        toggle: part("narrow"),
-        panel: part("narrowing"),
-        saved: part("saved"),
-      },
-      {
-        changed: (filters) => this.#filtered(filters),
-        agents: async () => (this.may("start") ? await this.api.agents() : []),
-        me: () => this.principal,
-      },
-    );
+    this.narrow = new Narrow({
+      changed: (filters) => this.#filtered(filters),
+      agents: async () => (this.may("start") ? await this.api.agents() : []),
+      me: () => this.principal,
+    });
     this.places = new Places(part("places"));
     this.inbox = new Inbox(part("inbox"), {
       api: this.api,
@@ -118,8 +111,7 @@ class App {
 
   /** True if the principal has this scope. */
   may(scope) {
-    const scopes = this.scopes ?? [];
-    return scopes.includes(scope) || scopes.includes("admin");
+    return [scope, "admin"].some((one) => this.scopes?.includes(one));
   }
 
   // --- --- notifications of the link ---------------------------------------------------------------------------------
@@ -402,15 +394,16 @@ class App {
     addEventListener("unhandledrejection", (event) => this.#bug(String(event.reason?.message ?? event.reason)));
   }
 
-  #start() {
+  #start(given) {
     if (!this.may("start") || dialogOpen()) return;
     askStart({
       agents: () => this.api.agents(),
-      start: (frame) => this.link.command(frame),
-      onStarted: (ack) => {
-        this.#open(ack.run);
-      },
+      start: (order) => this.api.start(order),
+      onStarted: (ack) => this.#open(ack.run),
+      may: (scope) => this.may(scope),
+      most: this.link.welcome?.limits?.bodyBytes,
       explain,
+      given,
     });
   }
 

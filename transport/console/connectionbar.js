@@ -4,10 +4,13 @@ import { say } from "./dom.js";
 
 const PROBE_AFTER = 3; // consecutive failures before the page checks for the cause
 
+const PARTS = ["link", "link-text", "link-now", "banner"];
+
 export class ConnectionBar {
-  /** @param {{pill, text, now, banner}} parts @param {() => {name: string}} state the link's state */
-  constructor(parts, state) {
-    Object.assign(this, parts, { state });
+  /** @param {() => {name: string}} state the link's state */
+  constructor(state) {
+    this.state = state;
+    [this.pill, this.text, this.now, this.banner] = PARTS.map((id) => document.getElementById(id));
   }
 
   /** Show a state of the link. */

@@ -34,7 +34,7 @@ export function show(element, focus) {
 /** True while a dialog is open. */
 export const dialogOpen = () => document.querySelector("dialog[open]") !== null;
 
-const submitting = (go) => ({
+export const submitting = (go) => ({
   submit: (event) => {
     event.preventDefault();
     go();
@@ -74,105 +74,6 @@ export function askToken({ refused, onToken }) {
   element.addEventListener("cancel", (event) => event.preventDefault());
   element.addEventListener("mousedown", (event) => event.stopImmediatePropagation(), true);
   return show(element, field);
-}
-
-/** Start a run. `start(frame)` returns the acknowledgement. */
-export function askStart({ agents, start, onStarted, explain }) {
-  const frameId = { value: freshId() }; // the same for repeated attempts with the same text: they start one run
-  const select = h("select", { id: "start-agent", required: true });
-  const hint = h("p", { class: "hint" });
-  const text = h("textarea", { id: "start-text", rows: "5", required: true });
-  const thread = h("input", { id: "start-thread", autocomplete: "off" });
-  const name = h("input", { id: "start-title", autocomplete: "off", maxlength: "80" });
-  const fault = h("p", { class: "fault", role: "alert" });
-  const go = h("button", { class: "button primary", type: "submit", say: "start.go", disabled: true });
-  let known = [];
-  const describe = () => {
-    const { description, tools = [] } = known[select.selectedIndex] ?? {};
-    if (description) tell(hint, description);
-    else if (tools.length) say(hint, "start.tools", { tools: tools.join(", ") });
-    else tell(hint, "");
-  };
-  const changed = () => {
-    frameId.value = freshId();
-    if (known.length) tell(fault, "");
-  };
-  const submit = () =>
-    startNow({
-      select,
-      text,
-      thread,
-      name,
-      fault,
-      go,
-      frameId,
-      start,
-      explain,
-      done: (ack) => {
-        element.close();
-        onStarted(ack);
-      },
-    });
-  const form = h(
-    "form",
-    { novalidate: true, on: { ...submitting(submit), input: changed } },
-    h("div", { class: "field" }, h("label", { for: "start-agent", say: "start.agent" }), select, hint),
-    h("div", { class: "field" }, h("label", { for: "start-text", say: "start.text" }), text),
-    h(
-      "details",
-      { class: "field" },
-      h("summary", {}, icon("chevron", "turns"), h("span", { say: "start.more" })),
-      h("label", { for: "start-title", say: "start.name" }),
-      name,
-      h("p", { class: "hint", say: "start.name.hint" }),
-      h("label", { for: "start-thread", say: "start.thread" }),
-      thread,
-      h("p", { class: "hint", say: "start.thread.hint" }),
-    ),
-    fault,
-    h("div", { class: "dialog-buttons" }, go),
-  );
-  const element = dialog("start", "start.title", form);
-  select.addEventListener("change", () => {
-    describe();
-    keep("agent", select.value);
-  });
-  text.addEventListener("keydown", (event) => (event.ctrlKey || event.metaKey) && event.key === "Enter" && submit());
-  agents().then(
-    (found) => {
-      known = found;
-      select.replaceChildren(...found.map(({ key }) => h("option", { value: key }, key)));
-      const last = found.findIndex(({ key }) => key === recall("agent"));
-      select.selectedIndex = Math.max(0, last);
-      go.disabled = found.length === 0;
-      if (!found.length) say(fault, "start.noagents");
-      describe();
-    },
-    (error) => say(fault, "start.agents.failed", { message: explain(error) }),
-  );
-  return show(element, text);
-}
-
-async function startNow({ select, text, thread, name, fault, go, frameId, start, explain, done }) {
-  if (go.disabled) return;
-  if (!text.value.trim()) {
-    say(fault, "start.empty");
-    text.focus();
-    return;
-  }
-  go.disabled = true;
-  say(go, "start.starting");
-  tell(fault, "");
-  const options = Object.entries({ thread: thread.value.trim(), title: name.value.trim() });
-  const given = Object.fromEntries(options.filter(([, value]) => value));
-  const order = { id: frameId.value, agent: select.value, text: text.value, ...given };
-  try {
-    done(await start({ type: "start", ...order }));
-  } catch (error) {
-    say(fault, "start.failed", { message: explain(error) });
-    go.disabled = false;
-    say(go, "start.go");
-  }
 }
 
 /** Cancel a run. `cancel(frame)` returns the acknowledgement. */

@@ -111,6 +111,13 @@ export const compact = (n) =>
       )
     : number(n);
 
+/** A cost in the currency of the prices, which have no name: 0.0123, 4.20 */
+export const money = (cost) =>
+  new Intl.NumberFormat(locale(), {
+    minimumFractionDigits: 2,
+    maximumFractionDigits: cost > 0 && cost < 1 ? 4 : 2,
+  }).format(cost);
+
 /** 40 % */
 export const percent = (fraction) =>
   cached("percent", () => new Intl.NumberFormat(locale(), { style: "percent" })).format(

@@ -1,6 +1,7 @@
 // A run as a fold of its events, without DOM, clock or network. timeline.js and approvals.js draw it.
 
 import { NOTES } from "./notes.js";
+import { Spans } from "./spans.js";
 
 const MOST_OUTPUT = 1_000_000; // characters of a call's output that are kept: the newest ones
 const TERMINAL = new Set(["completed", "failed", "cancelled"]);
@@ -35,6 +36,7 @@ export class RunModel {
     this.running = new Map(); // call id -> {item, since}
     this.messages = new Map();
     this.calls = new Map();
+    this.spans = new Spans();
     this.artifacts = []; // as their events say, oldest first
     this.proposals = new Map(); // proposal -> the payload of run.diff.ready, with its status
   }
@@ -72,6 +74,7 @@ export class RunModel {
     this.active ||= this.agent; // another one after a handoff
     this.startedAt ??= at;
     this.#finishStages(event.type);
+    this.spans.apply(event, at);
     const handler = HANDLERS[event.type];
     if (handler) handler.call(this, event.payload, at, event);
     else this.add({ kind: "unknown", type: event.type, payload: event.payload, at });
@@ -87,6 +90,13 @@ export class RunModel {
   touch(item) {
     this.changed.add(item);
     return item;
+  }
+
+  /** The item of a row of the waterfall, or undefined. */
+  itemOf({ kind, id }) {
+    if (kind === "call") return this.calls.get(id);
+    if (kind === "model") return this.messages.get(`message ${id}`) ?? this.messages.get(`reasoning ${id}`);
+    return this.items.find((item) => item.kind === kind && item.step === id);
   }
 
   note(text, values, at, more = {}) {
@@ -278,10 +288,17 @@ export class RunModel {
   requested(payload, at) {
     const ticket = { ...payload, requestedAt: at, status: "open" };
     this.tickets.set(payload.ticketId, ticket);
+    this.#ask(payload.callId, ticket);
     const paused = payload.reason === "manual_pause";
     if (paused) this.pausing = false;
     const text = asksOutcome(payload) ? "item.asked.unknown" : paused ? "item.paused" : "item.asked";
     this.note(text, { tool: payload.tool }, at, { icon: "hand", tone: "wait" });
+  }
+
+  /** The card of an open ticket shows the arguments of its call. */
+  #ask(callId, ticket) {
+    const item = this.calls.get(callId);
+    if (item) this.touch(Object.assign(item, { asked: ticket !== null }));
   }
 
   resolved({ ticketId: id, resolution, by, reason, edited }, at) {
@@ -289,6 +306,7 @@ export class RunModel {
     const after = ticket ? Math.max(0, at - ticket.requestedAt) : undefined;
     const tool = ticket?.tool ?? id;
     if (ticket) Object.assign(ticket, { status: resolution, by, why: reason, edited, resolvedAt: at });
+    this.#ask(ticket?.callId, null);
     const how = resolution === "approved" && edited ? "edited" : resolution;
     const text = ticket?.callId === null ? `item.run.${resolution}` : `item.resolved.${how}`;
     const good = resolution === "approved";
@@ -350,6 +368,7 @@ export class RunModel {
     this.step = payload.steps ?? this.step;
     if (payload.usage) this.usage = { input: 0, output: 0, ...payload.usage };
     for (const ticket of this.tickets.values()) if (ticket.status === "open") ticket.status = "withdrawn";
+    for (const item of this.calls.values()) if (item.asked) this.#ask(item.id, null);
     for (const item of this.messages.values()) if (item.live) this.touch(Object.assign(item, { live: false }));
     const said = payload.output !== undefined && payload.output === this.said; // the last message is the output
     this.end = this.add({ kind: "end", type, ...payload, said, waited: this.waited, at });

@@ -6,6 +6,7 @@ import { oneLine } from "./format.js";
 
 const PAUSE_MS = 250; // between the last key and the search
 const LONGEST = 200; // characters of a search, the gateway's limit
+const PARTS = { filters: "filters", search: "search", toggle: "narrow", panel: "narrowing", saved: "saved" };
 const FIELDS = ["tool", "agent", "by", "code"];
 
 export class Narrow {
@@ -14,12 +15,10 @@ export class Narrow {
   #agents = null;
   #now = ALL;
 
-  /**
-   * @param {{filters, search, toggle, panel, saved}} parts
-   * @param {{changed: (filters: object) => void, agents: () => Promise<object[]>, me: () => string}} context
-   */
-  constructor(parts, context) {
-    Object.assign(this, parts, context);
+  /** @param {{changed: (filters: object) => void, agents: () => Promise<object[]>, me: () => string}} context */
+  constructor(context) {
+    Object.assign(this, context);
+    for (const [name, id] of Object.entries(PARTS)) this[name] = document.getElementById(id);
     this.search.maxLength = LONGEST;
     this.toggle.replaceChildren(icon("filter"));
     this.fields = Object.fromEntries(FIELDS.map((name) => [name, field(name)]));

@@ -10,6 +10,7 @@ import { addressOf } from "./session.js";
 import { showConversation } from "./conversation.js";
 import { showEvidence } from "./evidence.js";
 import { Timeline } from "./timeline.js";
+import { Waterfall } from "./waterfall.js";
 import { knows, t } from "./words.js";
 
 const WIDE = matchMedia("(min-width: 1180px)"); // as in style.css: the decisions are then beside the timeline
@@ -52,6 +53,11 @@ export class Page {
     this.timeline.skew = () => this.skew;
     this.notice = part("notice");
     this.notice.lastElementChild.addEventListener("click", () => this.#noticed());
+    this.waterfall = new Waterfall({
+      prices: context.prices,
+      reveal: (row) => this.timeline.reveal(this.#entry.model.itemOf(row)),
+    });
+    part("waterfall").append(this.waterfall.element);
     this.artifacts = new ArtifactList();
     part("artifacts").append(this.artifacts.element);
     part("page").addEventListener("artifact", ({ detail }) => this.#artifact(detail));
@@ -108,6 +114,7 @@ export class Page {
       this.#shown = entry.model;
       this.timeline.show(entry.model);
       this.approvals.show(entry.model);
+      this.waterfall.show(entry.model);
     }
     this.#head(entry);
     if (this.#shown !== entry.model) return;
@@ -134,6 +141,7 @@ export class Page {
     }
     this.timeline.tick();
     this.approvals.tick(now);
+    this.waterfall.draw(now);
   }
 
   /** Redraw everything in another language. */
@@ -142,6 +150,7 @@ export class Page {
     this.artifacts.again();
     if (!this.#entry) return;
     this.timeline.again();
+    this.waterfall.again();
     this.draw();
   }
 
@@ -163,6 +172,7 @@ export class Page {
     if (live) return;
     this.timeline.show(null);
     this.approvals.show(null);
+    this.waterfall.show(null);
     if (head > 500) say(line, "run.loading.of", { n: model.last, head });
     else say(line, "run.loading");
   }
@@ -201,8 +211,9 @@ export class Page {
 
   #head({ run, model, live, row }) {
     const agent = oneLine(model.active, 80);
-    this.#once("agent", agent, () => part("run-agent").replaceChildren(foreign(agent || "…")));
-    this.#once("run", run, () => this.#subtitle(run));
+    const title = oneLine(model.title || row?.title || agent, 120);
+    this.#once("title", title, () => part("run-title").replaceChildren(foreign(title || "…")));
+    this.#once("run", `${run} ${agent}`, () => this.#subtitle(run, agent));
     if (live) this.#once("stage", model.shown, (before) => this.#stage(model, before));
     const { may, connected } = this.context;
     this.#offer("pause", live && connected() && model.pausable && may("decide"));
@@ -211,7 +222,7 @@ export class Page {
     const goes = model.done ? "start" : "decide";
     part("composer").hidden = !live || !may(goes);
     part("next").hidden = !live || !model.done;
-    part("again").hidden = part("fork").hidden = !may("start");
+    for (const id of ["again", "edit-again", "fork"]) part(id).hidden = !may("start");
     this.#once("goes", goes, () => this.#compose(model.done));
     const { values } = this;
     values.by(model.by);
@@ -246,7 +257,7 @@ export class Page {
   land() {
     const { activeElement } = document;
     if (activeElement === null || activeElement === document.body || activeElement.closest("[hidden]") !== null)
-      part("run-agent").focus({ preventScroll: true });
+      part("run-title").focus({ preventScroll: true });
   }
 
   #once(name, value, change) {
@@ -256,10 +267,11 @@ export class Page {
     change(before);
   }
 
-  #subtitle(run) {
+  #subtitle(run, agent) {
     const copy = button("icon-only quiet", { sayLabel: ["copy.what", { what: run }], sayTitle: "copy" }, icon("copy"));
     copy.addEventListener("click", () => copyFrom(copy, run));
-    part("run-sub").replaceChildren(h("code", {}, run), copy, h("span"));
+    const named = foreign(agent, "page-agent");
+    part("run-sub").replaceChildren(named, h("code", {}, run), copy, h("span"));
   }
 
   #stage(model, before) {
@@ -318,6 +330,12 @@ export class Page {
       icon("again"),
       h("span", { say: "next.again" }),
     );
+    const edit = button(
+      "",
+      { id: "edit-again", on: { click: () => this.context.again(this.#question) } },
+      icon("plus"),
+      h("span", { say: "next.edit" }),
+    );
     const fork = button(
       "",
       { id: "fork", on: { click: () => this.#fork() } },
@@ -330,7 +348,12 @@ export class Page {
       icon("lock"),
       h("span", { say: "evidence.title" }),
     );
-    part("next").append(again, fork, evidence, h("p", { class: "fault", role: "alert" }));
+    part("next").append(again, edit, fork, evidence, h("p", { class: "fault", role: "alert" }));
+  }
+
+  get #question() {
+    const { agent, input } = this.#entry.model;
+    return { agent, text: input };
   }
 
   /** Where the bytes of the shown run's images and files come from. */

@@ -7,6 +7,7 @@ import { compact, duration, moment, offset, oneLine, percent } from "./format.js
 import { Rich } from "./markdown.js";
 import { pictureOf } from "./pictures.js";
 import { proposalBody, statusOf } from "./proposal.js";
+import { Values } from "./values.js";
 import { knows, t } from "./words.js";
 
 const WAITED_MS = 1_000; // shorter waits are not shown
@@ -210,6 +211,7 @@ class CallRow extends Row {
     const given = Object.keys(item.given ?? {}).length > 0;
     const block = this.#block("arguments", given ? item.given : undefined, "item.call.arguments");
     if (block && item.changed) say(block.name, `item.call.arguments.${item.changed}`);
+    if (block) this.#fold(block, Boolean(item.asked));
     for (const { attempt, text, dropped } of item.outputs) {
       const name = item.outputs.length > 1 ? ["item.call.output.attempt", { n: attempt }] : "item.call.output";
       const block = this.#block(`output ${attempt}`, text || undefined, name, { tail: true });
@@ -220,12 +222,25 @@ class CallRow extends Row {
     this.#block("result", result, label, { bad: item.status === "failed" });
   }
 
+  /** The arguments are shown once: while a decision shows them, they are folded here. */
+  #fold(block, asked) {
+    if (this.folded === asked) return;
+    this.folded = asked;
+    if (asked) {
+      const summary = h("summary", {}, icon("chevron", "turns"), h("span", { say: "item.call.asked" }));
+      this.body.prepend(h("details", { class: "call-folded" }, summary, block.element));
+    } else {
+      this.body.querySelector(".call-folded")?.remove();
+      this.body.prepend(block.element);
+    }
+  }
+
   #block(key, value, label, { tail = false, bad = false } = {}) {
     let block = this.blocks.get(key);
     if (value === undefined) return block;
     if (!block) {
       const name = h("span", { class: "block-name", say: label });
-      block = Object.assign(new Block(name, { tail }), { name });
+      block = new Values(name, { tail });
       if (bad) block.element.classList.add("is-bad");
       this.blocks.set(key, block);
       this.body.append(block.element);

@@ -84,6 +84,22 @@ export class Timeline {
     this.#toEnd();
   }
 
+  /** Scroll to an item, and give its row the focus. */
+  reveal(item) {
+    const index = this.#model?.items.indexOf(item) ?? -1;
+    if (index < 0) return;
+    this.following = false;
+    if (index < this.#start || index >= this.#end)
+      this.#place(Math.max(0, index - PAGE / 2), Math.min(this.#known, index + PAGE / 2));
+    const { element } = this.#rows.get(item) ?? {};
+    if (!element) return;
+    element.tabIndex = -1;
+    element.scrollIntoView({ block: "center" });
+    element.focus({ preventScroll: true });
+    this.#top = this.scroller.scrollTop;
+    this.#buttons();
+  }
+
   /** The present activity, with its duration. */
   tick(now = Date.now()) {
     const [text, since] = this.#activity();

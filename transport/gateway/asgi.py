@@ -62,8 +62,8 @@ class Doorways:
 
     def _policy(self, host: str, port: int | None) -> OriginPolicy:
         addresses = [] if port is None else [(host, port)]
-        known = own_hosts(addresses, self._names) if self._names or is_loopback(host) else None
-        return OriginPolicy(hosts=known, origins=self._origins)
+        names = own_hosts(addresses, self._names) if self._names or is_loopback(host) else None
+        return OriginPolicy(hosts=names, origins=self._origins)
 
 
 def head_of_scope(scope: Mapping[str, Any], most: int) -> Head:

@@ -213,6 +213,21 @@ class RunList(ResponseBody, frozen=True, kw_only=True):
     counts: Counts | None
 
 
+class PriceLine(ResponseBody, frozen=True, kw_only=True):
+    """The price of a model, per million tokens, in any one currency. `cached` and `stored`: null: as `input`."""
+
+    input: float
+    output: float
+    cached: float | None
+    stored: float | None
+
+
+class PriceList(ResponseBody, frozen=True, kw_only=True):
+    """The prices that the gateway was started with, by the names of models."""
+
+    prices: dict[str, PriceLine]
+
+
 class EndedHour(ResponseBody, frozen=True, kw_only=True):
     """How many runs ended within one hour, by outcome. `hour` is its beginning, UTC."""
 
@@ -316,6 +331,8 @@ BODIES: Final[Mapping[str, type[msgspec.Struct]]] = {
         RuleList,
         RunList,
         EndedHour,
+        PriceLine,
+        PriceList,
         Throughput,
         ThreadList,
         ThreadMessages,

@@ -6,9 +6,9 @@ from typing import Protocol
 
 from ..protocol.codes import CloseCode
 from .access import Principal
-from .authenticator import OpenSignIn
 from .frame_stream import FrameStream
 from .request_head import Head
+from .sign_ins.authenticator import OpenSignIn
 
 
 class Closable(Protocol):

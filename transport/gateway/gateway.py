@@ -6,7 +6,7 @@ import itertools
 import logging
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final, Literal
 
@@ -24,7 +24,6 @@ from ..protocol.limits import Limits
 from ..protocol.up import Cancel
 from .access import OriginPolicy, Principal, TokenTable
 from .api import Api
-from .authenticator import Authenticator
 from .connections import Closable
 from .descriptors import room, soft_limit
 from .downloads import Downloads
@@ -33,11 +32,12 @@ from .fanout import RunPumps
 from .feed import RunListFeed
 from .frame_stream import FrameStream
 from .http import Route
-from .metrics import Metrics
+from .metrics.metrics import Metrics
+from .metrics.scrape import Scrapes
 from .questions import QuestionBoard
 from .request_head import Head
-from .scrape import Scrapes
-from .sign_in import SignIn
+from .sign_ins.authenticator import Authenticator
+from .sign_ins.sign_in import SignIn
 from .threads import ThreadAccess
 
 logger = logging.getLogger("greenroom.gateway")
@@ -75,6 +75,7 @@ class Gateway:
         emptied: Set when the last connection ends after that.
         parting: Close code for WebSockets when the gateway stops.
         on_abort: Effect on a run whose client closes its chat stream.
+        prices: Model name -> its price, for pages.
         a2a: The agents that are offered over A2A, and who may read their cards.
         mcp: Keys of the agents that are MCP tools; None: all agents of the process.
         questions: The open streams that put questions to their clients.
@@ -89,6 +90,7 @@ class Gateway:
     routes: Sequence[Route[Gateway]]
     sign_ins: Sequence[SignIn] = ()
     on_abort: OnAbort = "continue"
+    prices: Mapping[str, gr.Price] = attrs.field(factory=dict)
     a2a: A2AOptions = attrs.field(factory=A2AOptions)
     mcp: frozenset[str] | None = None
     questions: QuestionBoard = attrs.field(factory=QuestionBoard)

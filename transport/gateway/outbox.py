@@ -81,11 +81,11 @@ class Outbox(ABC):
     async def drained(self, most: int, seconds: float) -> bool:
         """Wait until at most `most` bytes are pending; return False if the server takes none for `seconds`."""
         while self.pending > most and not self.broken:
-            sent, self._most, self._has_room = self._sent, most, trio.Event()
+            before, self._most, self._has_room = self._sent, most, trio.Event()
             if self.pending > most and not self.broken:
                 with trio.move_on_after(seconds) as limit:
                     await self._has_room.wait()
-                if limit.cancelled_caught and self._sent == sent:
+                if limit.cancelled_caught and self._sent == before:
                     return False
         return True
 

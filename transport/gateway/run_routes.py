@@ -19,11 +19,11 @@ from greenroom.actors.contract.run_lists import LISTED_OUTCOMES
 from ..protocol import up
 from ..protocol.codes import Refused
 from ..protocol.up import MAX_ID
-from . import metrics
 from .api import plain_view
 from .gateway import Gateway
 from .http import EVENT_STREAM, Request, Response, Route, Streamed, json_response
 from .listing import visible_counts
+from .metrics.metrics import CONTENT_TYPE
 
 RUNS_PAGE: Final = 50
 EVENTS_PAGE: Final = 500
@@ -59,7 +59,7 @@ async def readyz(gateway: Gateway, _: Request) -> Response:
 
 async def measured(gateway: Gateway, _: Request) -> Response:
     """Serve the metrics for Prometheus."""
-    return Response(body=await gateway.scrapes.text(), content_type=metrics.CONTENT_TYPE)
+    return Response(body=await gateway.scrapes.text(), content_type=CONTENT_TYPE)
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ async def events(gateway: Gateway, request: Request) -> Response | Streamed:
     """Serve a run's events: a page, or a live stream."""
     if EVENT_STREAM in request.headers.get("accept", ""):
         return await _live(gateway, request)
-    run, after = request.params["run"], request.number("after", 0, most=2**53)
+    run, after = request.params["run"], request.number("after", 0, most=2**53 - 1)
     head = await gateway.api.head(request.who, run)
     limit = request.number("limit", EVENTS_PAGE, least=1, most=MOST)
     _check_cursor(after, head)
@@ -249,7 +249,7 @@ def resumed_after(gateway: Gateway, request: Request) -> int:
     """
     last = request.headers.get("last-event-id")
     if not last:
-        return request.number("after", 0, most=2**53)
+        return request.number("after", 0, most=2**53 - 1)
     epoch, _, sequence = last.rpartition("-")
     if not sequence.isascii() or not sequence.isdigit() or len(sequence) > 16:
         raise Refused("bad_message", f"Last-Event-ID {last!r:.100} is invalid; its form is <epoch>-<sequence>")

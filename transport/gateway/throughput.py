@@ -32,7 +32,7 @@ async def throughput(gateway: Gateway, request: Request) -> Response:
     first = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=hours - 1)
     reader = gateway.runtime.reader
     if request.who.sees is everything:
-        counts, complete = _cells(await reader.ended(first)), True
+        counts, complete = _cells(await reader.throughput(first)), True
     else:
         counts, complete = await _visible(reader, request.who, first)
     lines = [

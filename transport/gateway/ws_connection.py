@@ -51,10 +51,10 @@ from ..protocol.ws_actions import (
 from ..protocol.ws_session import Identity, ServerInfo, SessionPhase, WebSocketSession
 from .access import Principal, SeesFailed
 from .api import plain_view
-from .authenticator import OpenSignIn, close_code_of
 from .frame_stream import FrameStream, Messages, MessagesEnded
 from .gateway import Gateway
 from .request_head import Head
+from .sign_ins.authenticator import OpenSignIn, close_code_of
 from .subscription import Subscription
 from .ticket_listing import ticket_query
 from .watches import ListWatch

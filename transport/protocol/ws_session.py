@@ -61,6 +61,7 @@ BROKEN_FRAMES: Final = (1002, 1007)
 """RFC 6455's codes for malformed frames and invalid UTF-8; such a peer receives a close frame without a JSON frame."""
 _TOLD_LIMITS: Final = (
     "message_bytes",
+    "body_bytes",
     "messages_per_second",
     "subscriptions",
     "watches",

@@ -25,7 +25,7 @@ from ..gateway.exposed import Cards
 from ..gateway.gateway import Gateway, OnAbort
 from ..gateway.http import refusal
 from ..gateway.outbox import Outbox, Receive, Send, TrioOutbox
-from ..gateway.sign_in import Authenticate, SignIn
+from ..gateway.sign_ins.sign_in import Authenticate, SignIn
 from ..protocol.codes import Refused
 from ..protocol.limits import Limits
 from .plan import all_principals, all_sign_ins, plan_gateway
@@ -53,9 +53,10 @@ class AsgiOptions(TypedDict, total=False):
     a2a_default: str | None
     a2a_cards: Cards
     mcp: Iterable[str] | None
+    prices: Mapping[str, gr.Price] | None
 
 
-class Server(Protocol):
+class AsgiHost(Protocol):
     """Serves connections of an ASGI server."""
 
     @property
@@ -127,7 +128,7 @@ class OpenGateway:
             outbox.abandon()
 
 
-Opens = Callable[[], AbstractAsyncContextManager[Server]]
+Opens = Callable[[], AbstractAsyncContextManager[AsgiHost]]
 OpensGateway = Callable[[gr.Runtime], AbstractAsyncContextManager[OpenGateway]]
 
 
@@ -140,7 +141,7 @@ class AsgiApp:
 
     def __init__(self, opens: Opens) -> None:
         self._opens = opens
-        self._opened: Server | None = None
+        self._opened: AsgiHost | None = None
         self._stack = AsyncExitStack()
 
     def __repr__(self) -> str:
@@ -220,8 +221,8 @@ def asgi_app(runtime: gr.Runtime | Opening, **options: Unpack[AsgiOptions]) -> A
             after it.
         **options: `token`, `principals` or `authenticate` must be given. `hosts` are accepted Host headers: on
             loopback in addition to its names, elsewhere without others. `limits.connections` counts requests and
-            WebSockets. `authenticate`, `origins`, `on_abort`, `a2a`, `a2a_default`, `a2a_cards` and `mcp` are those of
-            `serve`.
+            WebSockets. `authenticate`, `origins`, `on_abort`, `a2a`, `a2a_default`, `a2a_cards`, `mcp` and `prices` are
+            those of `serve`.
 
     Raises:
         UsageError: An option is invalid. Keys of agents are checked when the application is entered.
@@ -231,8 +232,8 @@ def asgi_app(runtime: gr.Runtime | Opening, **options: Unpack[AsgiOptions]) -> A
     @asynccontextmanager
     async def entered() -> AsyncIterator[OpenGateway]:
         async with AsyncExitStack() as stack:
-            opened = runtime if isinstance(runtime, gr.Runtime) else await stack.enter_async_context(runtime)
-            yield await stack.enter_async_context(opens(opened))
+            inner = runtime if isinstance(runtime, gr.Runtime) else await stack.enter_async_context(runtime)
+            yield await stack.enter_async_context(opens(inner))
 
     return AsgiApp(entered)
 
@@ -243,7 +244,7 @@ def gateway_opener(**options: Unpack[AsgiOptions]) -> OpensGateway:
     Raises:
         UsageError: An option is invalid.
     """
-    for name in options.keys() - AsgiOptions.__annotations__.keys():
+    for name in sorted(options.keys() - AsgiOptions.__annotations__.keys()):
         raise unknown_option("asgi_app", name, AsgiOptions.__annotations__)
     who = all_principals(options.get("principals", ()), options.get("token"))
     sign_ins = all_sign_ins(options.get("authenticate", ()))
@@ -264,15 +265,16 @@ def gateway_opener(**options: Unpack[AsgiOptions]) -> OpensGateway:
             a2a_cards=options.get("a2a_cards", "private"),
             mcp=options.get("mcp"),
             sign_ins=sign_ins,
+            prices=options.get("prices"),
         )
-        opened = OpenGateway(make(OriginPolicy(hosts=None)), doorways)
+        server = OpenGateway(make(OriginPolicy(hosts=None)), doorways)
 
         async def run(*, task_status: trio.TaskStatus[None]) -> None:
-            await supervise(opened.gateway, opened.connections, task_status.started)
+            await supervise(server.gateway, server.connections, task_status.started)
 
         async with open_collapsing_nursery() as nursery:
             await nursery.start(run)
-            yield opened
+            yield server
             nursery.cancel_scope.cancel()
 
     return opens

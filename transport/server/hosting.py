@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from greenroom.supervision.nursery import open_collapsing_nursery
 from ..gateway.descriptors import raise_soft_limit
 from ..gateway.exposed import Cards
 from ..gateway.gateway import OnAbort
-from ..gateway.sign_in import SignIn
+from ..gateway.sign_ins.sign_in import SignIn
 from ..protocol.limits import Limits
 from .serve import Address, serve
 
@@ -48,6 +48,7 @@ class GatewayOptions:
         mcp: Keys of the agents that are MCP tools, as in `serve`.
         a2a, a2a_default, a2a_cards: Agents and cards for A2A clients, as in `serve`.
         authenticate: Further principals, as in `serve`.
+        prices: Prices of models, as in `serve`.
         sockets: Listening sockets of the parent, in place of host and port.
     """
 
@@ -63,6 +64,7 @@ class GatewayOptions:
     a2a_default: str | None = None
     a2a_cards: Cards = "private"
     authenticate: Iterable[SignIn] = ()
+    prices: Mapping[str, gr.Price] | None = None
     sockets: Sequence[socket.socket] = ()
 
 
@@ -92,6 +94,7 @@ async def hosting(runtime: gr.Runtime, gate: GatewayOptions) -> AsyncIterator[Ad
                     a2a_default=gate.a2a_default,
                     a2a_cards=gate.a2a_cards,
                     authenticate=gate.authenticate,
+                    prices=gate.prices,
                     sockets=gate.sockets,
                 )
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import get_args
 
 import greenroom as gr
@@ -12,7 +12,8 @@ from ..frontends.mcp.tools import check_exposed
 from ..gateway.access import OriginPolicy, Principal, TokenTable
 from ..gateway.exposed import Cards, a2a_options
 from ..gateway.gateway import Gateway, OnAbort
-from ..gateway.sign_in import Authenticate, SignIn
+from ..gateway.prices import checked_prices
+from ..gateway.sign_ins.sign_in import Authenticate, SignIn
 from ..protocol.limits import Limits
 from .routes import routes_with
 
@@ -58,6 +59,7 @@ async def plan_gateway(
     a2a_cards: Cards,
     mcp: Iterable[str] | None,
     sign_ins: Sequence[SignIn],
+    prices: Mapping[str, gr.Price] | None,
 ) -> Callable[[OriginPolicy], Gateway]:
     """Check the options of a gateway, as in `serve`; return a function that makes it.
 
@@ -66,9 +68,9 @@ async def plan_gateway(
     """
     if on_abort not in get_args(OnAbort):
         raise unknown_value("on_abort", on_abort, get_args(OnAbort))
-    exposed = check_exposed(runtime.agents, mcp)
+    tools, price_table = check_exposed(runtime.agents, mcp), checked_prices(prices)
     agents = {*runtime.agents, *await runtime.store.agents()}
-    offered = a2a_options(a2a, a2a_default, a2a_cards, agents)
+    offers = a2a_options(a2a, a2a_default, a2a_cards, agents)
 
     def make(doorway: OriginPolicy) -> Gateway:
         return Gateway(
@@ -76,11 +78,12 @@ async def plan_gateway(
             keyring=TokenTable(principals),
             doorway=doorway,
             limits=limits or Limits(),
-            routes=routes_with(offered),
+            routes=routes_with(offers),
             on_abort=on_abort,
-            a2a=offered,
-            mcp=exposed,
+            a2a=offers,
+            mcp=tools,
             sign_ins=sign_ins,
+            prices=price_table,
         )
 
     return make

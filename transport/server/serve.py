@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -21,7 +21,7 @@ from ..gateway.exposed import Cards
 from ..gateway.gateway import Gateway, OnAbort
 from ..gateway.http import nothing
 from ..gateway.http_connection import serve_connection
-from ..gateway.sign_in import Authenticate, SignIn
+from ..gateway.sign_ins.sign_in import Authenticate, SignIn
 from ..protocol.limits import Limits
 from .plan import all_principals, all_sign_ins, plan_gateway
 
@@ -77,6 +77,7 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
     a2a_default: str | None = None,
     a2a_cards: Cards = "private",
     mcp: Iterable[str] | None = None,
+    prices: Mapping[str, gr.Price] | None = None,
     sockets: Iterable[socket.socket] = (),
     task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -106,6 +107,8 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
         a2a_cards: "public" shows the cards without a token; "private" needs one, as all else does.
         mcp: Keys of the agents that MCP clients can call as tools (`/v1/mcp`); () for none, None for all agents of the
             runtime.
+        prices: Model name, such as "openai:gpt-5-mini" -> its price per million tokens; the console shows the cost of
+            runs by these.
         sockets: Sockets that listen already, in place of binding `host` and `port`: a parent whose processes share
             one port passes them on, or a service manager. They are closed at the end.
         task_status: Receives the address.
@@ -131,6 +134,7 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
         a2a_cards=a2a_cards,
         mcp=mcp,
         sign_ins=sign_ins,
+        prices=prices,
     )
     accepting = [trio.socket.from_stdlib_socket(given) for given in _listening(sockets)]
     if not accepting:

@@ -166,8 +166,8 @@ def plural(count: int, noun: str) -> str:
 
 def tokens(usage: Usage) -> str:
     """Format the tokens of a run: 1,000 tokens in (800 of them cached), 20 out."""
-    cached = f" ({usage.cached:,} of them cached)" if usage.cached else ""
-    return f"{usage.input:,} tokens in{cached}, {usage.output:,} out"
+    hits = f" ({usage.cached:,} of them cached)" if usage.cached else ""
+    return f"{usage.input:,} tokens in{hits}, {usage.output:,} out"
 
 
 def duration(seconds: float) -> str:

@@ -6,7 +6,7 @@ themselves. A null is left out where the schema has the property, does not deman
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
 from ..plain import JSONObject, JSONValue
@@ -16,6 +16,8 @@ DEEPEST: Final = 64
 """Levels of a value that are looked at; schemas of tools have a few."""
 _HOPS: Final = 16
 """References to references that are followed."""
+_SAYING: Final = frozenset({"enum", "const", "type"})
+"""Keywords beside a union that bind the value, too."""
 
 
 def without_nulls(schema: JSONObject, value: V) -> V:
@@ -27,22 +29,38 @@ def without_nulls(schema: JSONObject, value: V) -> V:
     return fitted
 
 
-def takes_null(schema: JSONValue, root: JSONObject, hops: int = _HOPS) -> bool:
+def takes_null(schema: JSONValue, root: JSONObject) -> bool:
     """Return True if null is valid, as far as types and values say; a schema that says nothing takes it.
+
+    Linear in the size of the schema: each part is looked at once.
 
     Args:
         schema: a part of `root`.
         root: The whole schema, for references.
-        hops: unions within unions that are looked at.
     """
-    part = _resolved(schema, root)
+    queue, seen = [schema], set[int]()
+    while queue:
+        part = _resolved(queue.pop(), root)
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        union = part.get("anyOf", part.get("oneOf"))
+        if isinstance(union, list | tuple) and not _SAYING.intersection(part):
+            queue.extend(union)
+        elif _names_null(part):
+            return True
+    return False
+
+
+def _names_null(part: JSONObject) -> bool:
     if "enum" in part or "const" in part:
-        return None in part.get("enum", ()) or ("const" in part and part["const"] is None)
-    if "type" in part:
-        kinds = part["type"]
-        return kinds == "null" or (isinstance(kinds, list | tuple) and "null" in kinds)
-    union = part.get("anyOf", part.get("oneOf"))
-    return union is None or (hops > 0 and any(takes_null(branch, root, hops - 1) for branch in union))
+        return None in _items(part.get("enum")) or ("const" in part and part["const"] is None)
+    kinds = part.get("type", "null")
+    return kinds == "null" or "null" in _items(kinds)
+
+
+def _items(value: JSONValue) -> Sequence[JSONValue]:
+    return value if isinstance(value, list | tuple) else ()
 
 
 def _fitted(schema: JSONValue, value: JSONValue, root: JSONObject, depth: int) -> JSONValue:
@@ -58,7 +76,9 @@ def _fitted(schema: JSONValue, value: JSONValue, root: JSONObject, depth: int) -
 
 
 def _object(part: JSONObject, value: JSONObject, root: JSONObject, depth: int) -> JSONObject:
-    names, required = part.get("properties", {}), part.get("required", ())
+    names, required = part.get("properties"), _items(part.get("required"))
+    if not isinstance(names, Mapping):
+        return value
     out: dict[str, JSONValue] = {}
     for name, item in value.items():
         if item is None and name in names and name not in required and not takes_null(names[name], root):
@@ -83,7 +103,7 @@ def _resolved(schema: JSONValue, root: JSONObject) -> JSONObject:
 
 def _branch(part: JSONObject, value: JSONValue, root: JSONObject) -> JSONObject:
     """Return the alternative of a union that the value can be; the schema itself if it is not a union."""
-    for branch in part.get("anyOf") or part.get("oneOf") or ():
+    for branch in _items(part.get("anyOf", part.get("oneOf"))):
         candidate = _resolved(branch, root)
         if _could_be(candidate, value, root):
             return candidate
@@ -95,11 +115,11 @@ def _could_be(candidate: JSONObject, value: JSONValue, root: JSONObject) -> bool
     if not isinstance(value, Mapping):
         return "items" in candidate
     names = candidate.get("properties")
-    if not isinstance(names, Mapping) or not all(name in value for name in candidate.get("required", ())):
+    if not isinstance(names, Mapping) or not all(name in value for name in _items(candidate.get("required"))):
         return False
     tags = ((name, _resolved(names[name], root)) for name in names if name in value)
     return all(
-        value[name] in tag.get("enum", (value[name],)) and value[name] == tag.get("const", value[name])
+        ("enum" not in tag or value[name] in _items(tag["enum"])) and value[name] == tag.get("const", value[name])
         for name, tag in tags
         if value[name] is not None
     )

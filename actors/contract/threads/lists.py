@@ -70,7 +70,7 @@ class ThreadSummary:
 
 @attrs.frozen(kw_only=True)
 class ThreadPage:
-    """A page of a list of threads, in the order of the newest runs, the newest first.
+    """A page of a list of threads, in the order of the newest runs, the newest first; none of them is of a child run.
 
     Attributes:
         threads: the lines.

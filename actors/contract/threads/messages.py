@@ -9,23 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
+import attrs
 import msgspec
 from msgspec.structs import replace
 
 from ..casing import camel
 from ..envelope import BUDGETS, PAYLOAD_BYTES, shortened
+from ..excerpt import LARGE, Large, showing
 from ..messages import CallRequest, Message, MessageKind, Role
 from ..parts import Part, PartType
 from ..plain import JSONObject
 from ..secrets.redaction import Redactor
+from ..secrets.secret_readers import MASK
+from ..sizes import measured
 from ..stepwise import Steps
-
-T = TypeVar("T")
 
 _LIST_BYTES: Final = PAYLOAD_BYTES // 4
 """Bytes of calls, and of parts, that a message keeps that is too large."""
+ARGUMENT_BYTES: Final = 32_768
+"""Bytes of the arguments of each of these calls."""
+_TOGETHER: Final = 64
+"""Calls that are read in one step."""
 _TOO_DEEP: Final[JSONObject] = {"[nested too deeply to be shown]": None}
 
 _encode = msgspec.json.Encoder().encode
@@ -144,10 +150,11 @@ def message_steps(position: int | None, message: Message, redactors: Sequence[Re
         redactors: Each of them masks all texts. More than one if the run that wrote the message, and so its directory,
             is not known.
     """
-    calls = list[MessageCall]()
-    for call in message.calls:
-        calls.append((yield from _call(call, redactors)))
-    parts = list[PartFacts]()
+    clean, calls, parts = _MessageMasker(redactors), list[MessageCall](), list[PartFacts]()
+    for number, call in enumerate(message.calls):
+        if number % _TOGETHER == 0:
+            yield
+        calls.append((yield from clean.call(call)))
     for part in message.parts:
         parts.append((yield from facts_steps(part, redactors)))
     producer = message.producer
@@ -155,7 +162,7 @@ def message_steps(position: int | None, message: Message, redactors: Sequence[Re
         position=position,
         id=message.id,
         role=message.role,
-        text=(yield from _text(message, redactors)),
+        text=(yield from clean.content(message)),
         run_id="" if producer is None else producer.run_id,
         step=0 if producer is None else producer.step,
         kind=message.kind,
@@ -164,68 +171,76 @@ def message_steps(position: int | None, message: Message, redactors: Sequence[Re
         task_id=message.task_id,
         parts=tuple(parts),
         cut=message.cut,
+        excerpted=("calls",) if clean.cut else (),
     )
     yield
     return line if len(_encode(line)) <= PAYLOAD_BYTES else (yield from _excerpted(line))
-
-
-def _text(message: Message, redactors: Sequence[Redactor]) -> Steps[str]:
-    text = message.content
-    if message.role == "tool" and text[:1] in ("{", "["):
-        try:
-            value = msgspec.json.decode(text)
-            clean = yield from _masked(value, redactors)
-        except (msgspec.DecodeError, RecursionError):  # an excerpt, or not JSON after all
-            clean = value = None
-        if clean != value:
-            text = _encode(clean).decode()
-    for redactor in redactors:
-        text = yield from redactor.text_steps(text)
-    return text
-
-
-def _call(call: CallRequest, redactors: Sequence[Redactor]) -> Steps[MessageCall]:
-    try:
-        arguments = yield from _masked(call.arguments, redactors)
-    except RecursionError:  # a model may nest its arguments without limit
-        arguments = _TOO_DEEP
-    fault = call.fault or ""
-    for redactor in redactors:
-        fault = yield from redactor.text_steps(fault)
-    return MessageCall(call_id=call.call_id, tool=call.tool, arguments=arguments, fault=fault)
 
 
 def facts_steps(part: Part, redactors: Sequence[Redactor]) -> Steps[PartFacts]:
     """Return the facts of a part as people may see them, in steps."""
     facts: dict[str, Any] = part.facts()
     for name in facts.keys() & {"name", "url"}:
-        for redactor in redactors:
-            facts[name] = yield from redactor.text_steps(facts[name])
+        facts[name] = yield from _MessageMasker(redactors).text(facts[name])
     return PartFacts(**facts)
 
 
-def _masked(value: Any, redactors: Sequence[Redactor]) -> Steps[Any]:
-    for redactor in redactors:
-        value = yield from redactor.steps(value)
-    return value
+@attrs.define
+class _MessageMasker:
+    """Masks the texts and values of a message with some redactors. `cut`: large arguments have become an excerpt."""
+
+    redactors: Sequence[Redactor]
+    cut: bool = False
+
+    def text(self, text: str) -> Steps[str]:
+        for redactor in self.redactors:
+            text = yield from redactor.text_steps(text)
+        return text
+
+    def value(self, value: Any) -> Steps[Any]:
+        for redactor in self.redactors:
+            value = yield from redactor.steps(value)
+        return value
+
+    def content(self, message: Message) -> Steps[str]:
+        text = message.content
+        if message.role == "tool" and text[:1] in ("{", "["):
+            try:
+                value = msgspec.json.decode(text)
+                clean = yield from self.value(value)
+            except (msgspec.DecodeError, RecursionError):  # an excerpt, or not JSON after all
+                clean = value = None
+            if clean != value:
+                text = _encode(clean).decode()
+        return (yield from self.text(text))
+
+    def call(self, call: CallRequest) -> Steps[MessageCall]:
+        arguments = call.arguments
+        try:
+            if measured(arguments, LARGE) > LARGE:
+                self.cut, arguments = True, {"excerpt": (yield from showing(Large(arguments), self.text, MASK))}
+            else:
+                arguments = yield from self.value(arguments)
+        except RecursionError:  # a model may nest its arguments without limit
+            arguments = _TOO_DEEP
+        fault = yield from self.text(call.fault or "")
+        return MessageCall(call_id=call.call_id, tool=call.tool, arguments=arguments, fault=fault)
 
 
 def _excerpted(message: ThreadMessage) -> Steps[ThreadMessage]:
     """Return a message cut to `PAYLOAD_BYTES`. It is redacted: a cut before could leave the beginning of a secret."""
-    cut = message
-    for budget in BUDGETS:
-        yield
-        calls = tuple(replace(call, arguments=shortened(call.arguments, budget)) for call in message.calls)
-        cut = replace(message, text=shortened(message.text, budget), calls=calls)
-        if len(_encode(cut)) <= PAYLOAD_BYTES:
+    calls, room = list[MessageCall](), _LIST_BYTES
+    for number, call in enumerate(message.calls):
+        if number % _TOGETHER == 0:
+            yield
+        shorter = replace(call, arguments=shortened(call.arguments, ARGUMENT_BYTES))
+        room -= len(_encode(shorter))
+        if room < 0:
             break
-    else:  # so many calls, or such long addresses of parts
-        cut = replace(cut, calls=_kept(cut.calls), parts=_kept(cut.parts))
-    names = tuple(name for name in ("text", "calls", "parts") if getattr(cut, name) != getattr(message, name))
-    return replace(cut, excerpted=names)
-
-
-def _kept(items: Sequence[T]) -> tuple[T, ...]:
-    """Return the first items that have `_LIST_BYTES` together."""
-    sizes = accumulate(len(_encode(item)) for item in items)
-    return tuple(item for item, size in zip(items, sizes, strict=True) if size <= _LIST_BYTES)
+        calls.append(shorter)
+    sizes = accumulate(len(_encode(part)) for part in message.parts)
+    parts = tuple(part for part, size in zip(message.parts, sizes, strict=True) if size <= _LIST_BYTES)
+    yield
+    cut = replace(message, text=shortened(message.text, BUDGETS[0]), calls=tuple(calls), parts=parts)
+    names = [name for name in ("text", "calls", "parts") if getattr(cut, name) != getattr(message, name)]
+    return replace(cut, excerpted=tuple(dict.fromkeys((*message.excerpted, *names))))

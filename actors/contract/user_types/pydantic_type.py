@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import msgspec
 from pydantic import TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
+from pydantic.warnings import UnsupportedFieldAttributeWarning
 from typing_extensions import override
 
 from greenroom.supervision.border import Raised, capture
@@ -33,6 +35,7 @@ MOST_FAULTS: Final = 5
 """Faults of one value that a model reads together: with one fault at a time it would need as many answers."""
 MOST_ITEMS: Final = 100_000
 """Items of one value in all of its containers: more would stop the event loop for about half a second."""
+_DECIMAL: Final = r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$"
 _MARKS: Final = (b",", b"[", b"{")
 """Together they are as many as the items, or more, for texts have some, too; they are counted in no time."""
 _MOST_DETAILS: Final = 5_000
@@ -50,10 +53,11 @@ class _Schemas(GenerateJsonSchema):
 
     @override
     def decimal_schema(self, schema: DecimalSchema) -> JsonSchemaValue:
-        """Leave out the pattern of a text: some releases look ahead there, which services and judges refuse."""
+        """Say which texts are numbers: some releases do not, others look ahead, which services and judges refuse."""
         form = super().decimal_schema(schema)
         for choice in form.get("anyOf", ()):
-            choice.pop("pattern", None)
+            if choice.get("type") == "string":
+                choice["pattern"] = _DECIMAL
         return form
 
     @override
@@ -85,9 +89,12 @@ class PydanticType:
         Raises:
             TypeFault: the type has no form in JSON, or pydantic drops a part of it.
         """
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # pydantic warns of what it drops, such as an alias of a lone parameter
+        with warnings.catch_warnings(record=True) as records:  # never as errors: other threads may warn meanwhile
+            warnings.simplefilter("always")
             result = capture(_adapted, kind)
+        dropped_part = _sort(records)
+        if dropped_part is not None:
+            raise TypeFault(f"pydantic drops a part of {kind!r:.200}: {dropped_part}")
         if isinstance(result, Raised):
             error = result.error
             what = str(error) if isinstance(error, TypeFault) else message_of(error).strip().partition("\n")[0]
@@ -123,6 +130,15 @@ class PydanticType:
             BaseException: raised by a serializer.
         """
         return self._adapter.dump_python(value, mode="json", by_alias=True, round_trip=True, warnings="error")
+
+
+def _sort(records: Sequence[warnings.WarningMessage]) -> str | None:
+    """Return the warning of what pydantic drops, such as an alias of a lone parameter; issue all other warnings."""
+    for record in records:
+        if issubclass(record.category, UnsupportedFieldAttributeWarning):
+            return str(record.message).partition(". ")[0]
+        warnings.warn_explicit(record.message, record.category, record.filename, record.lineno)
+    return None
 
 
 def _adapted(kind: Any) -> tuple[TypeAdapter[Any], dict[str, Any]]:

@@ -94,9 +94,8 @@ class AnthropicCodec(Codec):
         if files := provider_files(settings, _file):
             _put_in_front(body["messages"], files)
         body |= _tools(request)
-        fields, config = anthropic_thinking(
-            self._model, settings.get("thinking"), settings.get("max_tokens"), MAX_TOKENS
-        )
+        must_call = bool(request.tools) and request.tool_choice not in ("auto", "none")
+        fields, config = anthropic_thinking(self._model, settings, MAX_TOKENS, must_call=must_call)
         body |= fields
         if form is not None:
             config["format"] = {"type": "json_schema", "schema": form}

@@ -93,7 +93,7 @@ class OpenAIChatCodec(Codec):
         self._path = path
         self._native = native
         self.budgets = variant.budgets
-        self._strict = StrictForms(variant.strict)
+        self._strict = StrictForms(variant.strict, model)
         self._wire_names = {**RENAMED, "max_tokens": variant.limit_field, "seed": variant.seed_field}
         self.settings = tuple(
             name for name in ("max_tokens", *RENAMED, "parallel_tool_calls", "thinking") if name not in variant.lacks

@@ -71,7 +71,7 @@ class OpenAIResponsesCodec(Codec):
         self._model = model
         self.provider = provider
         self._native = native
-        self._strict = StrictForms("limits" if strict else "never")
+        self._strict = StrictForms("limits" if strict else "never", model)
 
     @override
     def auth(self, key: str) -> Mapping[str, str]:

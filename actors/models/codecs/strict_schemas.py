@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
 
-import msgspec
-
 from ...contract.json_schema.optional import takes_null
 from ...contract.plain import JSONObject, JSONValue
+from .port import json_text
 from .schemas import NoStrictForm, object_schema
 
 LIMITS: Final = frozenset(
@@ -32,10 +31,14 @@ _SILENT: Final = frozenset(
     }
 )
 """Keywords that are left out: they bind no value, or are written new."""
+_UNIONS: Final = frozenset({"anyOf", "oneOf"})
 _TYPES: Final[Mapping[type, str]] = {str: "string", bool: "boolean", int: "integer", float: "number"}
 MOST_PROPERTIES: Final = 5_000
 MOST_VALUES: Final = 1_000
 """Values of all enumerations together."""
+MANY: Final = 250
+"""Values of an enumeration from which on all of its texts together have at most `MOST_OF_MANY` characters."""
+MOST_OF_MANY: Final = 15_000
 DEEPEST: Final = 10
 """Levels of nesting."""
 MOST_CHARACTERS: Final = 120_000
@@ -52,26 +55,28 @@ class StrictForms:
     """The strict forms of the schemas of one model's requests, each written once.
 
     The schemas of an agent are the same objects in all of its requests, so they are known by their identity.
+
+    Args:
+        strictness: what the service takes.
+        model: the provider's name of the model.
     """
 
-    def __init__(self, strictness: Strictness) -> None:
-        self._strictness = strictness
+    def __init__(self, strictness: Strictness, model: str) -> None:
+        fine_tuned = model.startswith("ft:")  # such models know no limits
+        self._strictness = "plain" if strictness == "limits" and fine_tuned else strictness
         self._forms: dict[int, tuple[JSONObject, JSONObject | None]] = {}
 
     def of(self, schema: JSONObject) -> JSONObject | None:
         """Return the strict form of an object's schema; None if it has none, or the service takes none."""
         if self._strictness == "never":
             return None
-        known = self._forms.get(id(schema))
-        if known is None:
+        entry = self._forms.get(id(schema))
+        if entry is None:
             if len(self._forms) >= MEMO:
                 self._forms.clear()
-            form = strict_schema(schema, limits=self._strictness == "limits")
-            known = self._forms[id(schema)] = (
-                schema,
-                form,
-            )  # the schema itself is kept, so that no other one gets its id
-        return known[1]
+            entry = schema, strict_schema(schema, limits=self._strictness == "limits")
+            self._forms[id(schema)] = entry  # with the schema, so that no other one gets its identity
+        return entry[1]
 
 
 def strict_schema(schema: JSONObject, *, limits: bool) -> dict[str, JSONValue] | None:
@@ -98,8 +103,8 @@ class _StrictWriter:
         self._limits = limits
         self._properties = self._values = self._characters = 0
 
-    def written(self, schema: JSONValue, depth: int = 0) -> dict[str, JSONValue]:
-        if not isinstance(schema, Mapping) or depth > DEEPEST:
+    def written(self, schema: JSONValue, depth: int = 0, *, in_union: bool = False) -> dict[str, JSONValue]:
+        if not isinstance(schema, Mapping) or depth > DEEPEST or (in_union and not _UNIONS.isdisjoint(schema)):
             raise NoStrictForm
         if "$ref" in schema:
             return self._reference(schema)
@@ -107,9 +112,12 @@ class _StrictWriter:
         for key, value in schema.items():
             if key not in _SILENT:
                 out |= self._keyword(key, value, depth)
-        if "properties" in schema or schema.get("type") == "object":
+        kinds = out.get("type")
+        if "items" not in out and (kinds == "array" or (isinstance(kinds, list) and "array" in kinds)):
+            raise NoStrictForm
+        if "properties" in schema or kinds == "object":
             self._object(schema, out, depth)
-        elif "anyOf" not in out and "type" not in out:
+        elif "anyOf" not in out and kinds is None:
             out["type"] = _type_of(schema)
         return out
 
@@ -126,25 +134,29 @@ class _StrictWriter:
 
     def _keyword(self, key: str, value: JSONValue, depth: int) -> dict[str, JSONValue]:
         match key:
-            case "title" | "description" | "type" | "properties":
-                return {} if key == "properties" else {key: value}
-            case "$defs":
+            case "title" | "description" | "type":
+                return {key: value}
+            case "properties":  # written with the object
+                return {}
+            case "$defs" if isinstance(value, Mapping):
                 return {key: {name: self._named(name, part) for name, part in value.items()}}
             case "items":
                 return {key: self.written(value, depth + 1)}
-            case "anyOf" | "oneOf" if depth:
-                return {"anyOf": [self.written(part, depth) for part in value]}
-            case "enum":
+            case "anyOf" | "oneOf" if depth and isinstance(value, list | tuple):
+                return {"anyOf": [self.written(part, depth, in_union=True) for part in value]}
+            case "enum" if isinstance(value, list | tuple):
                 self._count(values=value)
                 return {key: value}
             case "const":
                 return {"enum": [value]}
-            case "format" if value not in FORMATS:
-                raise NoStrictForm
-            case _ if key in LIMITS and self._limits:
-                return {key: value}
             case _:
-                raise NoStrictForm
+                return self._limit(key, value)
+
+    def _limit(self, key: str, value: JSONValue) -> dict[str, JSONValue]:
+        looks_around = key == "pattern" and not (isinstance(value, str) and "(?" not in value)
+        if not self._limits or key not in LIMITS or looks_around or (key == "format" and value not in FORMATS):
+            raise NoStrictForm
+        return {key: value}
 
     def _named(self, name: str, part: JSONValue) -> dict[str, JSONValue]:
         self._count(names=[name])
@@ -156,7 +168,8 @@ class _StrictWriter:
             raise NoStrictForm
         self._properties += len(names)
         self._count(names=names)
-        required = schema.get("required", ())
+        required = schema.get("required")
+        required = required if isinstance(required, list | tuple) else ()
         out["properties"] = {
             name: self.written(part, depth + 1) if name in required else self._optional(part, depth + 1)
             for name, part in names.items()
@@ -166,31 +179,33 @@ class _StrictWriter:
 
     def _optional(self, part: JSONValue, depth: int) -> dict[str, JSONValue]:
         """Return the schema of a property that may be null in place of being left out."""
-        written = self.written(part, depth)
-        default = part.get("default")
+        form = self.written(part, depth)
         if takes_null(part, self._root):
-            return written
-        text = written.pop("description", "")
-        if default is not None:
-            text = f"{text} Null stands for {msgspec.json.encode(default).decode()}.".strip()
-        described = {"description": text} if text else {}
-        kind = written.get("type")
-        if isinstance(kind, str) and "enum" not in written and kind != "object":
-            return {**described, **written, "type": [kind, "null"]}
-        return {**described, "anyOf": [*(written.get("anyOf") or [written]), {"type": "null"}]}
+            return form
+        text = form.pop("description", "")
+        if part.get("default") is not None:
+            text = f"{text} Null stands for {json_text(part['default'])}.".strip()
+        note = {"description": text} if text else {}
+        kind = form.get("type")
+        if isinstance(kind, str) and "enum" not in form and kind != "object":
+            return {**note, **form, "type": [kind, "null"]}
+        return {**note, "anyOf": [*(form.get("anyOf") or [form]), {"type": "null"}]}
 
     def _count(self, names: Iterable[str] = (), values: Sequence[JSONValue] = ()) -> None:
-        texts = (value for value in values if isinstance(value, str))
+        characters = sum(len(value) for value in values if isinstance(value, str))
         self._values += len(values)
-        self._characters += sum(map(len, (*names, *texts)))
-        counts = (self._properties, MOST_PROPERTIES), (self._values, MOST_VALUES), (self._characters, MOST_CHARACTERS)
+        self._characters += sum(map(len, names)) + characters
+        counts = (
+            *((self._properties, MOST_PROPERTIES), (self._values, MOST_VALUES), (self._characters, MOST_CHARACTERS)),
+            (characters if len(values) > MANY else 0, MOST_OF_MANY),
+        )
         if any(count > most for count, most in counts):
             raise NoStrictForm
 
 
 def _type_of(schema: JSONObject) -> str:
     """Return the type of all values of an enumeration."""
-    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    values = schema.get("enum", [schema["const"]] if "const" in schema else [])  # a list, as the enumeration is written
     kinds = {_TYPES.get(type(value), "") for value in values}
     if len(kinds) != 1 or kinds == {""}:
         raise NoStrictForm

@@ -28,6 +28,9 @@ BUDGETED: Final = re.compile(r"claude-3-7-|claude-(?:opus|sonnet|haiku)-4(?:-[01
 (platform.claude.com/docs/en/build-with-claude/thinking)."""
 THOUGHTLESS: Final = re.compile(r"claude-(?:2|instant|3-5-|3-opus|3-sonnet|3-haiku)")
 """Anthropic's models that do not think."""
+THOUGHTFUL: Final = re.compile(r"claude-(?:mythos|fable)-")
+"""Anthropic's models that always think, and refuse to be told not to
+(docs.aws.amazon.com/bedrock/latest/userguide/claude-messages-adaptive-thinking.html)."""
 BUDGETS: Final[Mapping[str, int]] = {"minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 16_384}
 """Effort -> tokens of a budget of Anthropic's; beyond "high": `LARGEST`."""
 LARGEST: Final = 20_480
@@ -75,28 +78,31 @@ def anthropic_fault(model: str, settings: JSONObject) -> str | None:
 
 
 def anthropic_thinking(
-    model: str, thinking: Thinking | None, most: int | None, default: int
+    model: str, settings: JSONObject, default: int, *, must_call: bool
 ) -> tuple[dict[str, JSONValue], dict[str, JSONValue]]:
     """Return the fields of the body, max_tokens among them where a budget needs more, and those of output_config.
 
     Args:
         model: the provider's name of the model.
-        thinking: the setting; None: as the provider has it.
-        most: the setting max_tokens.
-        default: what is sent without that setting.
+        settings: The settings of the request; without `thinking` it is as the provider has it.
+        default: what is sent without the setting max_tokens.
+        must_call: a call is demanded; models with a budget refuse that beside thinking. Not sure about later ones.
     """
-    if thinking is None or (not thinking and THOUGHTLESS.search(model)):
+    thinking, most = settings.get("thinking"), settings.get("max_tokens")
+    takes_budget = anthropic_takes_budget(model)
+    if thinking is None or (not thinking and THOUGHTLESS.search(model)) or (must_call and takes_budget):
         return {}, {}
-    if not thinking:
+    if not thinking and not THOUGHTFUL.search(model):
         return {"thinking": {"type": "disabled"}}, {}
-    if not anthropic_takes_budget(model):
-        adaptive: dict[str, JSONValue] = {"type": "adaptive", "display": "summarized"}
-        return {"thinking": adaptive}, {"effort": thinking} if isinstance(thinking, str) else {}
+    if not takes_budget:
+        config: dict[str, JSONValue] = {"type": "adaptive", "display": "summarized"}
+        word = "low" if thinking is False else thinking
+        return {"thinking": config}, {"effort": word} if isinstance(word, str) else {}
     word = thinking if isinstance(thinking, str) else "medium"
     budget = BUDGETS.get(word, LARGEST) if isinstance(thinking, bool | str) else max(SMALLEST, thinking)
     limit = most or default + budget
-    enabled: dict[str, JSONValue] = {"type": "enabled", "budget_tokens": min(budget, limit - 1)}
-    return {"max_tokens": limit, "thinking": enabled}, {}
+    config = {"type": "enabled", "budget_tokens": min(budget, limit - 1)}
+    return {"max_tokens": limit, "thinking": config}, {}
 
 
 def gemini_takes_budget(model: str) -> bool:
@@ -106,14 +112,14 @@ def gemini_takes_budget(model: str) -> bool:
 
 def gemini_thinking(model: str, thinking: Thinking) -> dict[str, JSONValue]:
     """Return the thinkingConfig of a model."""
-    budgeted = gemini_takes_budget(model)
+    takes_budget = gemini_takes_budget(model)
     if thinking is False:
-        if budgeted:
+        if takes_budget:
             return {"thinkingBudget": GEMINI_PRO_LEAST if "pro" in model else 0}
         return {"thinkingLevel": "minimal" if "flash" in model else "low"}
     if thinking is True:
         return {"includeThoughts": True}
-    if not budgeted:
+    if not takes_budget:
         return {"includeThoughts": True, "thinkingLevel": thinking}
     tokens = GEMINI_BUDGETS.get(thinking, GEMINI_BUDGETS["high"]) if isinstance(thinking, str) else thinking
     return {"includeThoughts": True, "thinkingBudget": tokens}

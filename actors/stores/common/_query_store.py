@@ -64,7 +64,7 @@ class ThreadQueries(Protocol[C_contra]):
 
 
 class ListQueries(Protocol[C_contra]):
-    """The module with the queries of lists. See `Store.runs`, `Store.summaries`, `Store.ended` and `Store.tickets`."""
+    """The module with the queries of lists. See `runs`, `summaries`, `throughput` and `tickets` of `Store`."""
 
     def page(
         self,
@@ -76,7 +76,7 @@ class ListQueries(Protocol[C_contra]):
         /,
     ) -> RunPage: ...
     def summaries(self, connection: C_contra, run_ids: Sequence[str], counted: bool, /) -> RunPage: ...
-    def ended(self, connection: C_contra, since: int, /) -> Sequence[EndedRuns]: ...
+    def throughput(self, connection: C_contra, since: int, /) -> Sequence[EndedRuns]: ...
     def backlog(self, connection: C_contra, /) -> Backlog: ...
     def tickets(self, connection: C_contra, query: TicketQuery, behind: _paging.Position | None, /) -> TicketPage: ...
 
@@ -214,8 +214,8 @@ class QueryStore(RequestStore, Generic[C]):
         return await self._read(self._lists.page, query, _paging.start(query), among, shown)
 
     @override
-    async def ended(self, since: datetime) -> Sequence[EndedRuns]:
-        return await self._read(self._lists.ended, milliseconds(since))
+    async def throughput(self, since: datetime) -> Sequence[EndedRuns]:
+        return await self._read(self._lists.throughput, milliseconds(since))
 
     @override
     async def backlog(self) -> Backlog:

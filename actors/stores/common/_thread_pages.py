@@ -33,7 +33,7 @@ def page_of(query: ThreadQuery, lines: Iterable[ThreadLine]) -> ThreadPage:
             break
         if isinstance(line, str):
             unreadable.append(line)
-        elif line is not None:
+        elif line is not None and line.run.info.parent_run is None:
             threads.append(line)
         last, size = number, size + read
     return ThreadPage(

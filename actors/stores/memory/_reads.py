@@ -148,7 +148,7 @@ class TableReads(RunStore, ValueStore):
         return page_of(query, (_line(position, run, search) for position, run in lines), counts)
 
     @override
-    async def ended(self, since: datetime) -> Sequence[EndedRuns]:
+    async def throughput(self, since: datetime) -> Sequence[EndedRuns]:
         least = milliseconds(since)
         runs = (await self._read()).runs.values()
         ends = ((ended, run.row) for run in runs if (ended := run.ended) is not None and ended >= least)

@@ -154,7 +154,7 @@ def progress(link: Link, run_ids: Sequence[str]) -> Mapping[str, RunProgress]:
     }
 
 
-def ended(link: Link, since: int) -> tuple[EndedRuns, ...]:
+def throughput(link: Link, since: int) -> tuple[EndedRuns, ...]:
     """Count the runs that have ended since a time, by hour and outcome."""
     return ended_of(link.execute(_ENDED, (Moment(since),)))
 

@@ -166,7 +166,7 @@ def counts(connection: sqlite3.Connection) -> RunCounts:
     return RunCounts(created=others.get("created", 0), running=others.get("running", 0), waiting=waiting)
 
 
-def ended(connection: sqlite3.Connection, since: int) -> tuple[EndedRuns, ...]:
+def throughput(connection: sqlite3.Connection, since: int) -> tuple[EndedRuns, ...]:
     """Count the runs that have ended since a time, by hour and outcome."""
     return ended_of(connection.execute(_ENDED, (since,)))
 

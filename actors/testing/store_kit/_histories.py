@@ -92,6 +92,19 @@ async def a_listed_thread_has_the_run_that_it_is_at(store: Store, _: ReportLog, 
 
 
 @scenario
+async def the_threads_of_child_runs_are_in_no_list(store: Store, _: ReportLog, me: str) -> None:
+    """They are no conversations; they shorten no page, and their history can be read."""
+    for n in range(4):
+        await _author(store, f"{me}.{n}", f"{me}.{n}", me)
+        child = new_run(f"{me}.{n}.c", f"{me}.{n}.c")
+        await create(store, replace(child, info=replace(child.info, by=me, parent_run=f"{me}.{n}", parent_call="c")))
+    page = await store.threads(ThreadQuery(by=me, limit=2))
+    expect([line.thread_id for line in page.threads], [f"{me}.3", f"{me}.2"], "a whole page")
+    expect(await _listed(store, ThreadQuery(by=me, limit=2)), [f"{me}.{n}" for n in (3, 2, 1, 0)], "and the others")
+    expect((await _part(store, f"{me}.3.c"))[0], [], "the history of a child run is there")
+
+
+@scenario
 async def a_history_is_read_in_pages_both_ways(store: Store, _: ReportLog, me: str) -> None:
     """Positions count from 1; a page has the newest messages, those before a position, or those behind one."""
     expect(await store.history(me, HistoryQuery()), None, "a thread without a run is not known")

@@ -201,7 +201,7 @@ async def ended_runs_are_counted_by_hour_and_outcome(store: Store, _: ReportLog,
         await _end(author, kind, code, at=first + timedelta(seconds=second))
     await _author(store, f"{me}.open", me)
     expect(
-        await store.ended(first),
+        await store.throughput(first),
         (
             EndedRuns(hour=first, outcome="completed", count=2),
             EndedRuns(hour=first, outcome="failed", count=1),

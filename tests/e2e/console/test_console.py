@@ -147,7 +147,7 @@ def test_a_nested_call_is_drawn_under_the_call_that_makes_it_and_decided_there(c
     page = console.page
     shown = card(page)
     expect(shown.locator(".card-fact", has_text="Called by")).to_contain_text("coder")
-    expect(shown.get_by_text("Decide soon: a process waits.")).to_be_visible()
+    expect(shown.get_by_text("A process is waiting for this decision.")).to_be_visible()
     calls = page.locator(".row-call")
     expect(calls).to_have_count(2)
     parent, nested = calls.nth(0), calls.nth(1)
@@ -191,7 +191,7 @@ def test_the_questions_of_a_child_run_are_answered_in_its_parent_one_by_one(cons
     assert sorted(values) == [['"7"', "4200"], ['"8"', "100"]]
     second = shown.filter(has_text='"8"')
     second.get_by_role("button", name="Deny").click()
-    page.get_by_label("Why?").fill("8 was never paid.")
+    page.get_by_label("Reason (").fill("8 was never paid.")
     second.get_by_role("button", name="Deny refund").click()
     page.locator(".row-note", has_text="refund was denied by operator").wait_for()
     second.wait_for(state="detached")
@@ -214,7 +214,7 @@ def test_a_call_is_denied_with_a_reason(console: Console, server: Server):
     run = console.start("support")
     page = console.page
     card(page).get_by_role("button", name="Deny").click()
-    page.get_by_label("Why?").fill("The photos show nothing.")
+    page.get_by_label("Reason (").fill("The photos show nothing.")
     card(page).get_by_role("button", name="Deny refund").click()
     console.stage("completed")
     resolved = server.payloads(run, "approval.resolved")[0]
@@ -251,7 +251,7 @@ def test_a_held_run_is_ended_with_a_reason(console: Console, server: Server):
     server.post(f"/v1/runs/{run}/commands", type="pause")
     held = card(page).filter(has_text="operator paused the run")
     held.get_by_role("button", name="End the run").click()
-    page.get_by_label("Why?").fill("Wrong order.")
+    page.get_by_label("Reason (").fill("Wrong order.")
     held.get_by_role("button", name="End the run").click()
     console.stage("cancelled")
     page.locator(".row-note", has_text="operator ended the run").wait_for()
@@ -268,7 +268,7 @@ def test_arguments_are_edited_only_as_valid_json(console: Console, server: Serve
     expect(console.page.locator(".card .fault")).to_contain_text("line 1, column", use_inner_text=True)
     card(page).get_by_role("button", name="Approve with these arguments").click()
     editor.fill("[1]")
-    expect(console.page.locator(".card .fault")).to_contain_text("have to be a JSON object", use_inner_text=True)
+    expect(console.page.locator(".card .fault")).to_contain_text("must be a JSON object", use_inner_text=True)
     editor.fill('{"order": "7", "cents": "many", "note": ""}')
     card(page).get_by_role("button", name="Approve with these arguments").click()
     page.locator(".card-status", has_text="The arguments do not fit the tool").wait_for()  # the gateway judges
@@ -410,8 +410,8 @@ def test_a_run_is_started_once_and_shown(console: Console, server: Server):
     page.keyboard.press("n")
     page.locator("dialog").get_by_label("Agent").select_option("talker")
     page.get_by_role("button", name="Start the run").click()
-    expect(console.page.locator("dialog .fault")).to_contain_text("Say what the run is to do", use_inner_text=True)
-    page.get_by_label("What is it to do?").fill("Say something.")
+    expect(console.page.locator("dialog .fault")).to_contain_text("Say what the run should do", use_inner_text=True)
+    page.get_by_label("What should it do?").fill("Say something.")
     page.keyboard.press("Control+Enter")
     console.stage("completed")
     runs = server.get("/v1/runs?limit=1000")["runs"]
@@ -427,7 +427,7 @@ def test_a_run_is_started_with_a_title_in_a_named_thread(console: Console, serve
     page.keyboard.press("n")
     dialog = page.locator("dialog.start")
     dialog.get_by_label("Agent").select_option("talker")
-    dialog.get_by_label("What is it to do?").fill("Say something long.")
+    dialog.get_by_label("What should it do?").fill("Say something long.")
     dialog.get_by_text("Options").click()
     dialog.get_by_label("Title").fill("The morning post")
     dialog.get_by_label("Thread").fill("post")
@@ -537,7 +537,7 @@ def test_a_run_is_paused_with_a_reason_and_let_continue(console: Console, server
     page.get_by_text("The run will hold before its next step").wait_for()
     expect(console.page.locator(".activity")).to_contain_text("count is running", use_inner_text=True)
     expect(pause).to_be_hidden()
-    console.until("document.activeElement.id === 'run-agent'")
+    console.until("document.activeElement.id === 'run-title'")
     server.let_go(run)
     held = card(page).filter(has_text="operator paused the run: lunch")
     held.get_by_role("heading", name="The run is paused").wait_for()
@@ -591,10 +591,10 @@ def test_a_button_that_vanishes_gives_the_focus_to_the_name_of_the_run(
     page.keyboard.press(way)
     page.locator(f"#{name}").wait_for(state="hidden")
     page.locator("dialog").wait_for(state="detached")
-    console.until("document.activeElement.id === 'run-agent'")
+    console.until("document.activeElement.id === 'run-title'")
     server.let_go(run)
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
-    box, all_of_it = page.locator("#run-agent").bounding_box(), page.locator("#page").bounding_box()
+    box, all_of_it = page.locator("#run-title").bounding_box(), page.locator("#page").bounding_box()
     assert (outline, box["height"] < 40, box["width"] < all_of_it["width"] / 4) == ("solid", True, True)
 
 
@@ -675,11 +675,11 @@ def test_a_run_that_is_not_there_is_said_to_be_so(console: Console):
 def test_without_a_token_the_page_asks_and_a_wrong_one_is_said_to_be_wrong(console: Console, server: Server):
     page = console.page
     page.goto(f"{server.url}/#token=nobody-has-this-token")
-    page.get_by_role("alert").filter(has_text="This token is unknown").wait_for()
+    page.get_by_role("alert").filter(has_text="This token is not known").wait_for()
     expect(page).to_have_url(f"{server.url}/")
     page.get_by_label("Token").fill("still-nobodys-token")
     page.keyboard.press("Enter")
-    page.get_by_role("alert").filter(has_text="This token is unknown").wait_for()
+    page.get_by_role("alert").filter(has_text="This token is not known").wait_for()
     page.get_by_label("Token").fill(TOKEN)
     page.keyboard.press("Enter")
     page.locator("#link[data-state=live]").wait_for()

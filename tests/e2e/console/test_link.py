@@ -165,7 +165,7 @@ def test_a_decision_made_while_nobody_is_there_is_sent_when_somebody_is(console:
     wire.cut()
     console.page.locator("#link:not([data-state=live])").wait_for()
     console.page.get_by_role("button", name="Approve refund").click()
-    console.page.locator(".card-status", has_text="Not connected: the decision is sent as soon as").wait_for()
+    console.page.locator(".card-status", has_text="Not connected. The decision is sent when").wait_for()
     assert wire.kinds("decide") == []
     away.clear()
     wire.cut()
@@ -313,7 +313,7 @@ def test_a_call_whose_outcome_nobody_knows_is_asked_about(mortal: Server, consol
         assert [payload["attempt"] for payload in mortal.payloads(run, "tool.started")] == [1, 2]
     else:
         card.get_by_role("button", name="Cancel the call").click()
-        page.get_by_label("Why?").fill("It had not.")
+        page.get_by_label("Reason (").fill("It had not.")
         page.keyboard.press("Enter")
         console.stage("completed")
         assert mortal.payloads(run, "tool.result")[0]["status"] == "cancelled"

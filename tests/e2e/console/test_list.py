@@ -164,7 +164,7 @@ def test_rows_say_what_is_asked_and_those_that_wait_longest_stand_first(console:
     def said(n: int) -> str:
         return console.text(f"#runs a[data-run=run_{n:05d}]")
 
-    assert "ask_person asks · Where does Ada live?" in said(9)
+    assert "ask_person needs an answer · Where does Ada live?" in said(9)
     assert "Paused · bob paused the run: lunch" in said(8)
     assert "wipe: for bob, eve" in said(7)
     assert "Approve refund? · Pay 42.00 back? (+4)" in said(2)
@@ -255,9 +255,9 @@ def test_runs_are_found_by_text_agent_person_and_time(console: Console):
     page.keyboard.press("Escape")
     console.until("document.querySelectorAll('#runs a').length === 5")
     page.get_by_role("button", name="More filters").click()
-    page.get_by_label("Agent").fill("billing")
+    page.get_by_label("Agent", exact=True).fill("billing")
     console.until("document.querySelectorAll('#runs a').length === 1")
-    page.get_by_label("Agent").fill("")
+    page.get_by_label("Agent", exact=True).fill("")
     page.get_by_label("Started by").fill("bob")
     shows(console, "run_00003")
     page.get_by_role("button", name="Clear filters").click()

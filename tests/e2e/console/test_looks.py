@@ -29,7 +29,7 @@ def test_what_a_run_says_is_never_more_than_text(console: Console, server: Serve
     marks = page.locator(".card-values .mark").all_inner_texts()
     assert marks == ["U+202E", "U+200B", "U+202E"]
     assert "\u202e" not in "".join(shown.all_inner_texts())
-    expect(page.locator(".card-warn").first).to_contain_text("cannot be seen", use_inner_text=True)
+    expect(page.locator(".card-warn").first).to_contain_text("invisible", use_inner_text=True)
     expect(shown.nth(2)).to_have_text(str(BIG_NUMBER), use_inner_text=True)
     assert page.evaluate("window.hacked === undefined && document.querySelectorAll('.row img, .card img').length === 0")
     console.no_sideways_scroll()
@@ -38,7 +38,7 @@ def test_what_a_run_says_is_never_more_than_text(console: Console, server: Serve
     page.get_by_text("Everything is shown now").wait_for()
     blob = server.payloads(run, "approval.requested")[0]["arguments"]["blob"]  # a megabyte: what an event has of it
     assert shown.nth(1).evaluate("one => one.textContent") == blob
-    expect(page.locator(".card-warn").nth(1)).to_contain_text("too long to be shown here")
+    expect(page.locator(".card-warn").nth(1)).to_contain_text("too long to show in full")
     assert server.payloads(run, "approval.resolved") == []
     page.get_by_role("button", name="Approve run_anything").click()
     console.stage("completed")
@@ -350,7 +350,7 @@ def test_new_decisions_and_stages_are_said_aloud(console: Console, server: Serve
     console.until("heard.includes('echo: Cancelled')")
     stuck = server.start_run("late")
     page.evaluate(f"location.hash = '#run={stuck}'")
-    console.until("heard.includes('New decision to make: refund')")
+    console.until("heard.includes('New question: refund')")
 
 
 def test_the_focus_is_seen_and_stays_where_the_user_works(console: Console, server: Server):
@@ -364,7 +364,7 @@ def test_the_focus_is_seen_and_stays_where_the_user_works(console: Console, serv
     server.start_run("talker")
     page.locator("#runs a", has_text="talker").first.wait_for()
     page.keyboard.type("son")
-    expect(page.get_by_label("Why?")).to_have_value("half a reason")
+    expect(page.get_by_label("Reason (")).to_have_value("half a reason")
 
 
 def test_nothing_moves_for_those_who_do_not_want_it(consoles):

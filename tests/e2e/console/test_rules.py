@@ -27,13 +27,13 @@ def test_always_lets_the_next_call_pass_until_the_rule_is_revoked(console: Conso
     page = console.page
     card = page.locator(".card:not(.is-settled)")
     card.get_by_role("button", name="Always…").click()
-    expect(card.get_by_label("Where?").locator("option")).to_have_text(["this conversation", "this run"])
-    expect(card.get_by_label("What passes without a question?")).to_be_focused()
+    expect(card.get_by_label("Where does this apply?").locator("option")).to_have_text(["this conversation", "this run"])
+    expect(card.get_by_label("What may run without asking?")).to_be_focused()
     shot(console, "always")
     console.press("Escape")
     expect(card.get_by_role("button", name="Approve shell")).to_be_visible()
     card.get_by_role("button", name="Always…").click()
-    card.get_by_label("Where?").select_option("run")
+    card.get_by_label("Where does this apply?").select_option("run")
     card.get_by_role("button", name="Approve, and always").click()
     expect(page.locator(".card", has_text="git push")).to_be_visible()  # the second "make test" has passed
     assert [payload["note"][:11] for payload in server.payloads(run, "gate.allowed")] == ["remembered:"]
@@ -162,7 +162,7 @@ def test_nothing_is_wider_than_the_screen(consoles: Callable[..., Console], them
     other = consoles(color_scheme=theme, locale=locale).open(run)
     if size == "phone":
         other.page.set_viewport_size(PHONE)
-    other.page.locator(".card .card-buttons button").last.click()
+    other.page.locator(".card-buttons button[data-say-text*='ask.always']").click()
     expect(other.page.locator(".card-always")).to_be_visible()
     other.page.locator(".card-always").scroll_into_view_if_needed()
     other.no_sideways_scroll()

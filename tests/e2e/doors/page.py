@@ -36,7 +36,7 @@ class ConsoleDoor(Door):
         page.keyboard.press("n")
         dialog = page.locator("dialog.start")
         dialog.get_by_label("Agent").select_option("desk")
-        dialog.get_by_label("What is it to do?").fill(INPUT)
+        dialog.get_by_label("What should it do?").fill(INPUT)
         dialog.get_by_text("Options").click()
         dialog.get_by_label("Thread").fill(f"thread-{key}")
         page.get_by_role("button", name="Start the run").click()

@@ -23,6 +23,7 @@ from greenroom.actors.errors import StateError, ToolDefinitionError, ToolError
 from greenroom.actors.models.codecs.strict_schemas import strict_schema
 from greenroom.actors.services.sanitize import suspend_of
 from greenroom.actors.state.keys import StateKey, commutative
+from greenroom.actors.testing.schema_values import value_for
 from greenroom.actors.tools import Tool, tool
 from greenroom.actors.tools.arguments import ArgumentsError
 
@@ -197,6 +198,13 @@ def test_defaults_and_descriptions_are_in_the_schema():
     assert use.convert({}) == {}
 
 
+def test_a_default_in_the_annotation_is_refused():
+    async def use(count: Annotated[int, pydantic.Field(default=3)]) -> None: ...
+
+    with pytest.raises(ToolDefinitionError, match=r"is not that of the parameter; write it in the signature, `count: "):
+        tool(use)
+
+
 def test_two_classes_of_one_name_are_refused():
     class Outer(pydantic.BaseModel):
         class Pair(pydantic.BaseModel):
@@ -350,3 +358,17 @@ def test_the_schemas_of_pydantic_have_the_strict_form_of_openai(kind: Any):
     assert same(use.convert({"value": case.stored})["value"], case.value)
     use_default = {"value": {**case.data, "qty": None}} if kind is Item else {"value": case.data}
     assert use.check(use_default) is None  # null stands for a default
+
+
+UNSAID = {"Even", "Validated", "Encoded", "datetime", "Record"}
+"""Types that demand more than their schemas say: a validator, base64, JSON in a text, a time (of msgspec)."""
+
+
+@every_type
+def test_the_test_kit_makes_arguments_of_every_type(case: UserType):
+    use = parameter(case)
+    if str(case) in UNSAID or case.kind is Any:
+        return
+    for seed in ("a", "b", "c"):
+        arguments = value_for(use.schema, seed)
+        assert use.check(arguments) is None, arguments

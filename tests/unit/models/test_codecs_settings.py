@@ -83,6 +83,23 @@ def test_a_model_that_does_not_think_is_not_asked_to(model):
     assert "thinking" not in body(codec, settings={"thinking": False})
 
 
+@pytest.mark.rule("M-19")
+@pytest.mark.parametrize("model", ["claude-fable-5", "claude-mythos-5-1", "anthropic.claude-mythos-preview"])
+def test_a_model_that_always_thinks_is_asked_for_as_little_as_it_can(model):
+    sent = body(AnthropicCodec(model), settings={"thinking": False})
+    assert (sent["thinking"]["type"], sent["output_config"]) == ("adaptive", {"effort": "low"})
+
+
+@pytest.mark.rule("M-19")
+def test_a_budget_stands_in_no_request_that_demands_a_call():
+    codec, settings = AnthropicCodec("claude-sonnet-4-5"), {"thinking": "low"}
+    assert "thinking" not in body(codec, tools=(ADD,), tool_choice="required", settings=settings)
+    assert "thinking" in body(codec, tools=(ADD,), tool_choice="none", settings=settings)
+    assert "thinking" in body(codec, tools=(ADD,), settings=settings)
+    later = body(AnthropicCodec("claude-opus-5"), tools=(ADD,), tool_choice="required", settings=settings)
+    assert later["thinking"]["type"] == "adaptive"
+
+
 LEAST = {"gpt-5.1": "none", "gpt-6": "none", "gpt-5-mini": "minimal", "gpt-5-2025-08-07": "minimal", "o4-mini": "low"}
 
 

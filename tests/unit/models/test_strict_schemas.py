@@ -92,6 +92,9 @@ NO_FORM = {
     "an object without properties": an_object(a={"type": "object"}),
     "anything": an_object(a={}),
     "a tuple": an_object(a={"type": "array", "prefixItems": [{"type": "integer"}]}),
+    "a list without items": an_object(a={"type": "array"}),
+    "a pattern that looks ahead": an_object(a={"type": "string", "pattern": "a(?=b)"}),
+    "many values with many characters": an_object(a={"enum": [f"{n:060}" for n in range(251)]}),
     "a list of anything": an_object(a={"type": "array", "items": {}}),
     "a limit of length": an_object(a={"type": "string", "maxLength": 9}),
     "a format of another kind": an_object(a={"type": "string", "format": "uri"}),
@@ -104,6 +107,13 @@ NO_FORM = {
     "too many values": an_object(a={"enum": [f"v{n}" for n in range(1_001)]}),
     "too many characters": an_object(a={"enum": ["x" * 120_001]}),
     "schemas that are none": an_object(a=True),
+    "a union of unions": an_object(a={"anyOf": [{"anyOf": [{"type": "integer"}]}]}),
+    "a list or null without items": an_object(a={"type": ["array", "null"]}),
+    "definitions that are none": an_object() | {"$defs": [1]},
+    "names that are none": {"type": "object", "properties": [1]},
+    "values that are none": an_object(a={"enum": 7}),
+    "alternatives that are none": an_object(a={"anyOf": 7}),
+    "a pattern that is none": an_object(a={"type": "string", "pattern": 7}),
 }
 
 
@@ -129,11 +139,18 @@ def test_limits_are_for_openai_alone():
 
 
 def test_a_form_is_written_once_per_schema_and_only_some_are_kept():
-    forms, schema = StrictForms("limits"), an_object(a={"type": "integer"})
+    forms, schema = StrictForms("limits", "small"), an_object(a={"type": "integer"})
     assert forms.of(schema) is forms.of(schema)
     for _ in range(3 * MEMO):
         assert forms.of(an_object(a={"type": "string"})) != forms.of(schema)
-    assert StrictForms("never").of(schema) is None
+    assert StrictForms("never", "small").of(schema) is None
+
+
+def test_a_fine_tuned_model_gets_no_limits():
+    limited, plain = an_object(a={"type": "integer", "minimum": 1}), an_object(a={"type": "integer"})
+    tuned = StrictForms("limits", "ft:gpt-4o:me")
+    assert (tuned.of(limited), tuned.of(plain) is None) == (None, False)
+    assert StrictForms("limits", "gpt-4o").of(limited) is not None
 
 
 TOOLS = [(tool_of(one.kind), one.data) for one in USER_TYPES]
@@ -228,6 +245,23 @@ def test_nulls_are_left_out_where_a_value_may_be_missing(schema, value, fitting)
 def test_a_union_that_refers_to_itself_has_an_end():
     schema = {"$defs": {"U": {"anyOf": [{"$ref": "#/$defs/U"}]}}, **an_object(a={"$ref": "#/$defs/U"})}
     assert without_nulls(schema, {"a": None, "b": {"a": None}}) == {"b": {"a": None}}
+
+
+def test_a_union_of_many_unions_is_looked_at_once():
+    """Each refers to all: by recursion there would be more ways than atoms."""
+    names = [f"U{n}" for n in range(40)]
+    union = {"anyOf": [*({"$ref": f"#/$defs/{name}"} for name in names), {"type": "integer"}]}
+    schema = {"$defs": dict.fromkeys(names, union), **an_object(a={"$ref": "#/$defs/U0"}, b={"type": "string"})}
+    assert without_nulls(schema, {"a": None, "b": None}) == {}
+    assert strict(schema) is not None
+
+
+@pytest.mark.parametrize(
+    "part", [{"properties": 7}, {"required": 7}, {"anyOf": 7}, {"type": 7}, {"items": 7}, {"enum": 7}]
+)
+def test_a_schema_that_is_none_leaves_nulls_as_they_are_or_out(part):
+    value = {"a": {"b": None, "c": [{}]}}
+    assert without_nulls(an_object(a=part), value) == value
 
 
 def test_leaving_nulls_out_is_linear():

@@ -9,8 +9,8 @@ from tests.unit.transport.test_sign_in import Directory
 
 from greenroom.transport import Principal, SignIn, SignInRefusal
 from greenroom.transport.gateway.access import TokenTable
-from greenroom.transport.gateway.authenticator import Authenticator
 from greenroom.transport.gateway.request_head import read_head
+from greenroom.transport.gateway.sign_ins.authenticator import Authenticator
 from greenroom.transport.protocol.codes import ERRORS, Refused
 
 OPERATOR = Principal(name="operator", token="o" * 16)

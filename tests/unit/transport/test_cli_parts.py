@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import pydantic
 import pytest
 from msgspec.structs import replace
 
@@ -110,11 +111,21 @@ class Receipt:
     paidAt: date  # noqa: N815 - a name of a user
 
 
-async def test_an_output_of_a_class_is_printed_as_json_as_in_the_terminal_event() -> None:
+class Model(pydantic.BaseModel):
+    order_id: int
+    paid_at: date = pydantic.Field(alias="paidAt")
+
+
+@pytest.mark.parametrize(
+    ("form", "value"),
+    [(Receipt, Receipt(7, date(2026, 1, 31))), (Model, Model(order_id=7, paidAt=date(2026, 1, 31)))],
+    ids=["attrs", "pydantic"],
+)
+async def test_an_output_of_a_class_is_printed_as_json_as_in_the_terminal_event(form: type, value: object) -> None:
     """It was printed as Python prints an object."""
     text = '{"order_id": 7, "paidAt": "2026-01-31"}'
-    event, outcome = await ended(agent(text, output_type=Receipt))
-    assert outcome.output == Receipt(7, date(2026, 1, 31))
+    event, outcome = await ended(agent(text, output_type=form))
+    assert outcome.output == value
     for end in (outcome, outcome_output.exit_report(event)):
         out = io.StringIO()
         reported = outcome_output.print_outcome(end, Screen(out))

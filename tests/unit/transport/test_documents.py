@@ -239,7 +239,8 @@ def test_an_operation_says_what_its_route_says():
         assert set(operation["responses"]) >= {str(status) for status in route.responses} | {"default"}
         assert ("requestBody" in operation) == (route.body is not None) <= (route.method == "POST")
         assert ("security" in operation) == (route.scope is not None) == ("401" in operation["responses"])
-        assert {name for one in operation.get("security", ()) for name in one["bearer"]} <= set(SCOPES)
+        assert {name for one in operation.get("security", ()) for name in one.get("bearer", ())} <= set(SCOPES)
+        assert ({} in operation.get("security", ())) == (route.scope == "maybe")
 
 
 def test_every_form_of_a_body_is_used_and_every_one_that_is_used_is_a_form():

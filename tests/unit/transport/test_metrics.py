@@ -15,10 +15,10 @@ import greenroom as gr
 from greenroom.actors.errors import StoreUnavailable
 from greenroom.actors.stores.memory.store import MemoryStore
 from greenroom.testing import ScriptedModel, call
-from greenroom.transport.gateway.metric_table import METRICS, metric_rows
-from greenroom.transport.gateway.metrics import MOST_VALUES, Metrics
-from greenroom.transport.gateway.run_metrics import MOST_TICKETS, RunMetrics
-from greenroom.transport.gateway.scrape import FRESH, Scrapes
+from greenroom.transport.gateway.metrics.metrics import MOST_VALUES, Metrics
+from greenroom.transport.gateway.metrics.run_metrics import MOST_TICKETS, RunMetrics
+from greenroom.transport.gateway.metrics.scrape import FRESH, Scrapes
+from greenroom.transport.gateway.metrics.table import METRICS, metric_rows
 
 SUFFIX = {"counter": ("",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 

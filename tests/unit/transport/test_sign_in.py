@@ -1,6 +1,7 @@
 """`SignIn`: a function that says who sends a request, called once for a credential, whatever it does."""
 
 import math
+import threading
 
 import pytest
 import trio
@@ -8,7 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from greenroom.actors.errors import UsageError
 from greenroom.transport import Principal, SignIn, SignInRefusal, SignInRequest
-from greenroom.transport.gateway.sign_in import MOST_READ, SignInFailure
+from greenroom.transport.gateway.sign_ins.sign_in import MOST_READ, SignInFailure
 
 ANN = Principal(name="ann", scopes={"follow"})
 
@@ -297,6 +298,20 @@ async def test_an_answer_on_its_way_is_not_used_after_a_revocation(autojump_cloc
         del directory.people["a"]
         sign_in.revoke("ann")
     assert answers == [None]
+
+
+async def test_a_thread_without_trio_may_revoke():
+    sign_in = SignIn(Directory({"a": ANN}))
+    assert await trio.to_thread.run_sync(sign_in.revoke, "ann") == 0, "no gateway serves with it yet"
+    threads = []
+    sign_in.listen(lambda name: threads.append(trio.lowlevel.in_trio_run()) or 2)
+    await sign_in.answer(bearer("a"))
+    revoked = []
+    thread = threading.Thread(target=lambda: revoked.append(sign_in.revoke("ann")))
+    thread.start()
+    await trio.to_thread.run_sync(thread.join)
+    assert (revoked, threads) == ([2], [True])
+    assert len(sign_in._known) == 0
 
 
 # --- seals -----------------------------------------------------------------------------------------------------------

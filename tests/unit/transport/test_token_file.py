@@ -10,7 +10,7 @@ import pytest
 from greenroom.actors.errors import UsageError
 from greenroom.transport import SignInRefusal, SignInRequest, token_file
 from greenroom.transport.gateway.access import SCOPES, everything
-from greenroom.transport.gateway.token_file import LONGEST_FILE, TokenEntry, TokenFile, entries_of, entry_of
+from greenroom.transport.gateway.sign_ins.token_file import LONGEST_FILE, TokenEntry, TokenFile, entries_of, entry_of
 
 TOKEN = "the token of ann"
 DIGEST = sha256(TOKEN.encode()).hexdigest()

@@ -18,6 +18,9 @@ from ...support.runs import agent, home
 
 WAYS = {
     "runs": ("GET /v1/runs", "runs"),
+    # conversations are read in the console and by programs; `greenroom show` and `follow` have the runs of one
+    "threads": ("GET /v1/threads", None),
+    "messages": ("GET /v1/threads/{thread}/messages", None),
     "view": ("GET /v1/runs/{run}", "show"),
     "artifact": ("GET /v1/runs/{run}/artifacts/{artifact}", "artifacts"),
     "follow": ("GET /v1/runs/{run}/events", "follow"),

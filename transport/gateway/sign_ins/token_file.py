@@ -32,7 +32,7 @@ import trio
 from greenroom.actors.contract.rows import RunInfo
 from greenroom.actors.errors import UsageError
 
-from .access import SCOPES, Principal, Scope, everything
+from ..access import SCOPES, Principal, Scope, everything
 from .sign_in import SignIn, SignInRefusal, SignInRequest
 
 logger = logging.getLogger("greenroom.gateway")

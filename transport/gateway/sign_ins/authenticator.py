@@ -18,9 +18,9 @@ import trio
 
 from greenroom.supervision import open_collapsing_nursery
 
-from ..protocol.codes import FORBIDDEN, INTERNAL, OVERLOADED, UNAUTHENTICATED, CloseCode, Refused
-from .access import Principal, TokenTable
-from .request_head import Head
+from ...protocol.codes import FORBIDDEN, INTERNAL, OVERLOADED, UNAUTHENTICATED, CloseCode, Refused
+from ..access import Principal, TokenTable
+from ..request_head import Head
 from .sign_in import SignIn, SignInFailure, SignInRefusal, request_of
 
 logger = logging.getLogger("greenroom.gateway")

@@ -12,7 +12,7 @@ import attrs
 
 from greenroom.actors.errors import UsageError
 
-from .access import Principal, Scope
+from ..access import Principal, Scope
 from .sign_in import SignIn, SignInRefusal, SignInRequest
 
 PROOF_HEADER: Final = "x-greenroom-proxy"

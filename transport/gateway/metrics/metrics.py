@@ -19,8 +19,8 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from ..protocol.up import UP
-from .metric_table import METRICS, Metric
+from ...protocol.up import UP
+from .table import METRICS, Metric
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 MOST_VALUES: Final = 100

@@ -17,6 +17,7 @@ import hmac
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from typing import Final, Literal
 
@@ -27,8 +28,8 @@ from greenroom.actors.errors import UsageError
 from greenroom.actors.user_code.calls import Late, call_user
 from greenroom.supervision import Raised, Returned
 
-from .access import Principal, bearer_token
-from .request_head import Head
+from ..access import Principal, bearer_token
+from ..request_head import Head
 
 REFUSED_SECONDS: Final = 5.0
 """Seconds at most for which a refusal is remembered: a new person gets in soon."""
@@ -235,6 +236,7 @@ class SignIn:
         self._calls: dict[bytes, trio.Event] = {}
         self._secret = secrets.token_bytes(32)
         self._revocations = 0
+        self._token: trio.lowlevel.TrioToken | None = None
         self._listeners: list[Callable[[str], int]] = []
 
     def __repr__(self) -> str:
@@ -269,14 +271,22 @@ class SignIn:
 
         The closed WebSockets get the code 4401. Requests that are being answered end with their answer. The next
         request of the person calls the function again, which decides whether the person gets in. An answer that the
-        function was called for before this call is not used. Call from the thread of trio.
+        function was called for before this call is not used. May be called from any thread; one without trio waits
+        for trio.
         """
+        if self._token is not None and not trio.lowlevel.in_trio_run():
+            with suppress(trio.RunFinishedError):
+                return trio.from_thread.run_sync(self._revoke, name, trio_token=self._token)
+        return self._revoke(name)
+
+    def _revoke(self, name: str) -> int:
         self._revocations += 1
         self._known.forget(name)
         return sum(listener(name) for listener in tuple(self._listeners))
 
     def listen(self, listener: Callable[[str], int]) -> Callable[[], None]:
         """Call `listener` with the name at each `revoke`, for its number of closed connections; returns the end."""
+        self._token = trio.lowlevel.current_trio_token()
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 

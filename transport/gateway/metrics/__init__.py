@@ -1,0 +1,1 @@
+"""Metrics for Prometheus: their table, what counts them, and the answer to a scrape."""
