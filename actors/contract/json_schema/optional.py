@@ -38,12 +38,12 @@ def takes_null(schema: JSONValue, root: JSONObject) -> bool:
         schema: a part of `root`.
         root: The whole schema, for references.
     """
-    queue, seen = [schema], set[int]()
+    queue, passed_parts = [schema], set[int]()
     while queue:
         part = _resolved(queue.pop(), root)
-        if id(part) in seen:
+        if id(part) in passed_parts:
             continue
-        seen.add(id(part))
+        passed_parts.add(id(part))
         union = part.get("anyOf", part.get("oneOf"))
         if isinstance(union, list | tuple) and not _SAYING.intersection(part):
             queue.extend(union)
