@@ -82,8 +82,8 @@ def _lines(
 
     for candidates in positions(query, behind, find):
         for position in candidates:
-            found, read = (True, 0) if search is None else _found(connection, position[1], search)
-            line, size = line_of(connection, position[1]) if found else (None, 0)
+            fits, read = (True, 0) if search is None else _found(connection, position[1], search)
+            line, size = line_of(connection, position[1]) if fits else (None, 0)
             yield position, line, read + size
 
 
