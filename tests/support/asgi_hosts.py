@@ -13,7 +13,7 @@ from hypercorn.config import Config
 import greenroom as gr
 from greenroom import aio
 from greenroom.transport import Address, asgi_app
-from greenroom.transport.bridge.host import Host
+from greenroom.transport.bridge.host import AsyncioHost
 from greenroom.transport.bridge.trio_thread import TrioThread
 
 BACKLOG = 2048
@@ -72,7 +72,7 @@ async def by_uvicorn(
     async def main(nursery: trio.Nursery) -> None:
         """Serve, in asyncio."""
         loop = asyncio.get_running_loop()
-        thread, ready = TrioThread(Host(loop)), loop.create_future()
+        thread, ready = TrioThread(AsyncioHost(loop)), loop.create_future()
 
         async def life() -> None:
             with trio.CancelScope(shield=True):  # ends by `close`

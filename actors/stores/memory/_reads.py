@@ -190,7 +190,7 @@ class TableReads(RunStore, ValueStore):
 def _open_tickets(ledger: MemoryTables, query: TicketQuery, behind: _paging.Position | None) -> Iterator[ListedTicket]:
     """The tickets of a list, in its order, behind a position."""
     runs = ledger.open.values() if query.run_ids is None else map(ledger.open.get, dict.fromkeys(query.run_ids))
-    found = [
+    lines = [
         ((milliseconds(ticket.requested_at), run.ticket_numbers[ticket.ticket_id]), run.info, ticket)
         for run in runs
         if run is not None
@@ -198,8 +198,8 @@ def _open_tickets(ledger: MemoryTables, query: TicketQuery, behind: _paging.Posi
         if query.matches(run.info, ticket)
     ]
     newest = query.order == "newest"
-    found.sort(key=itemgetter(0), reverse=newest)
-    for position, info, ticket in found:
+    lines.sort(key=itemgetter(0), reverse=newest)
+    for position, info, ticket in lines:
         if behind is None or (position < behind if newest else position > behind):
             yield line_of(query, info, ticket, position)
 
