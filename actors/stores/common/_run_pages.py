@@ -178,9 +178,9 @@ def read_together(query: RunQuery) -> int:
 def page_of(query: RunQuery, lines: Iterable[Line], counts: RunCounts | None) -> RunPage:
     """Return the first page of the lines; the rest is not read."""
     runs, unreadable, size, last, more = list[RunSummary](), list[str](), 0, None, False
-    longest, most_bytes = (None, PAGE_BYTES) if query.text is None else (SEARCHED, SEARCHED_BYTES)
+    most_runs, most_bytes = (None, PAGE_BYTES) if query.text is None else (SEARCHED, SEARCHED_BYTES)
     for number, (position, line, read) in enumerate(lines):
-        if len(runs) >= query.limit or size >= most_bytes or number == longest:
+        if len(runs) >= query.limit or size >= most_bytes or number == most_runs:
             more = True
             break
         if isinstance(line, str):

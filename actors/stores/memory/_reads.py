@@ -151,8 +151,8 @@ class TableReads(RunStore, ValueStore):
     async def throughput(self, since: datetime) -> Sequence[EndedRuns]:
         least = milliseconds(since)
         runs = (await self._read()).runs.values()
-        ends = ((end, run.row) for run in runs if (end := run.ended) is not None and end >= least)
-        counts = Counter((end // HOUR, row.stage.value, code_of(row) is not None) for end, row in ends)
+        ends = ((at, run.row) for run in runs if (at := run.ended) is not None and at >= least)
+        counts = Counter((at // HOUR, row.stage.value, code_of(row) is not None) for at, row in ends)
         return ended_of((*key, count) for key, count in counts.items())
 
     @override
@@ -209,8 +209,8 @@ def _line(position: _paging.Position, run: RunTables, search: TextSearch | None)
     if search is None:
         return position, run.summary(), 0
     first, last = run.frames[0], run.frames[-1] if run.ended is not None else None
-    fits = search.finds(run.info.run_id, first, last)
-    return position, run.summary() if fits else None, len(first) + len(last or b"")
+    is_hit = search.finds(run.info.run_id, first, last)
+    return position, run.summary() if is_hit else None, len(first) + len(last or b"")
 
 
 def _listed(

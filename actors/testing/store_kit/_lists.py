@@ -67,8 +67,8 @@ async def _named(store: Store, query: RunQuery) -> list[str]:
             [query.matches(line) for line in page.runs], [True] * len(page.runs), "each listed run matches the query"
         )
         names += [line.info.run_id for line in page.runs]
-        page = await store.runs(attrs.evolve(query, limit=100, cursor=None), among=names)
-        expect({line.run_id for line in page.runs}, {*names}, "the same of these runs alone")
+        again = await store.runs(attrs.evolve(query, limit=100, cursor=None), among=names)
+        expect({line.run_id for line in again.runs}, {*names}, "the same of these runs alone")
         if page.cursor is None:
             return names
         query = attrs.evolve(query, cursor=page.cursor)
