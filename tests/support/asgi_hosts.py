@@ -41,7 +41,7 @@ async def by_hypercorn(
     """As `greenroom.transport.serve`, by hypercorn in this run of trio."""
     app, leave = asgi_app(runtime, **options), trio.Event()
 
-    async def run(*, task_status: trio.TaskStatus[list[str]]) -> None:
+    async def run(*, task_status: trio.TaskStatus[list[str]]) -> None:  # noqa: ASYNC128 - hypercorn calls it
         with trio.CancelScope(shield=True):  # ends by `leave`, as a server ends by a signal
             await hypercorn.trio.serve(
                 app, quiet(host, port), shutdown_trigger=leave.wait, task_status=task_status, mode="asgi"
@@ -97,7 +97,7 @@ async def by_uvicorn(
             ended.set()
 
     async with trio.open_nursery() as nursery, trio.open_nursery() as bridge:
-        nursery.start_soon(run, bridge)
+        nursery.start_soon(run, bridge)  # noqa: ASYNC111 - `run` has ended before: `ended` says so
         await started.wait()
         try:
             task_status.started(address(host, listener.getsockname()[1], options))
