@@ -6,10 +6,12 @@ import abc
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from operator import itemgetter
 from typing import Literal
 
+import trio
 from typing_extensions import override
 
 from ...abc import RunStore, ValueStore
@@ -18,8 +20,9 @@ from ...contract.lifecycle import STATUS, RunStatus, Stage
 from ...contract.messages import Message
 from ...contract.recording import RecordDelta
 from ...contract.rows import RunOutline, RunRecord, ThreadInfo
-from ...contract.run_lists import Backlog, EndedRuns, RunPage, RunQuery, code_of
+from ...contract.run_lists import SEARCHED, SEARCHED_BYTES, Backlog, EndedRuns, RunPage, RunQuery, code_of
 from ...contract.state import StateWrite
+from ...contract.stepwise import WINDOW
 from ...contract.threads.lists import HistoryPage, HistoryQuery, ThreadPage, ThreadQuery
 from ...contract.ticket_lists import ListedTicket, TicketPage, TicketQuery
 from ...errors import UnknownRun
@@ -143,9 +146,10 @@ class TableReads(RunStore, ValueStore):
         behind = _paging.start(query)
         ledger = await self._read()
         search = TextSearch.of(query.text, shown)
-        lines = _listed(ledger, query, behind, None if among is None else frozenset(among))
+        runs = _listed(ledger, query, behind, None if among is None else frozenset(among))
         counts = ledger.counts() if query.counts else None
-        return page_of(query, (_line(position, run, search) for position, run in lines), counts)
+        lines: Iterable[Line] = ((position, run.summary(), 0) for position, run in runs)
+        return page_of(query, lines if search is None else await _searched(query, search, runs), counts)
 
     @override
     async def throughput(self, since: datetime) -> Sequence[EndedRuns]:
@@ -204,13 +208,35 @@ def _open_tickets(ledger: MemoryTables, query: TicketQuery, behind: _paging.Posi
             yield line_of(query, info, ticket, position)
 
 
-def _line(position: _paging.Position, run: RunTables, search: TextSearch | None) -> Line:
-    """Return a run's line, or None without the text."""
-    if search is None:
-        return position, run.summary(), 0
-    first, last = run.frames[0], run.frames[-1] if run.ended is not None else None
-    is_hit = search.finds(run.info.run_id, first, last)
-    return position, run.summary() if is_hit else None, len(first) + len(last or b"")
+async def _searched(
+    query: RunQuery, search: TextSearch, runs: Iterable[tuple[_paging.Position, RunTables]]
+) -> Sequence[Line]:
+    """Return the lines of a page of a query with a text, and one more if runs follow.
+
+    The runs are those of now. Redaction of a large text takes up to half a second: a thread reads such texts.
+    """
+    candidates = [
+        (position, run.summary(), run.frames[0], run.frames[-1] if run.ended is not None else b"")
+        for position, run in islice(runs, SEARCHED + 1)
+    ]
+    lines, size, hits, since_pause = list[Line](), 0, 0, 0
+    for position, line, first, last in candidates:
+        if size >= SEARCHED_BYTES or hits >= query.limit:
+            lines.append((position, None, 0))  # the page ends before this one
+            break
+        read = len(first) + len(last)
+        since_pause += read
+        finds = partial(search.finds, line.run_id, first, last or None)
+        if read > WINDOW:
+            is_hit = await trio.to_thread.run_sync(finds)
+        else:
+            is_hit = finds()
+            if since_pause > WINDOW:
+                await trio.lowlevel.checkpoint()
+                since_pause = 0
+        size, hits = size + read, hits + is_hit
+        lines.append((position, line if is_hit else None, read))
+    return lines
 
 
 def _listed(
