@@ -145,6 +145,7 @@ async def opened_stream(address, nursery, method, path, body=None):
     return ended, heard
 
 
+RESTRICTED = "a run that this connection follows is not visible any more; connect again"
 CHAT = {"id": "chat-1", "trigger": "submit-message",
         "messages": [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "hi"}]}]}  # fmt: skip
 
@@ -183,6 +184,42 @@ async def test_a_revoked_principal_loses_websockets_and_streams_and_gets_in_no_m
             assert (await bob.ask("ping"))["type"] == "gw.tick"
         assert (await runtime.get(run.id)).id == run.id
         await run.cancel()
+
+
+async def test_who_may_not_see_a_run_any_more_gets_no_further_event_of_it():
+    hidden = set()
+
+    async def known(request):
+        return request.token and Principal(name="ann", sees=lambda info: info.run_id not in hidden)
+
+    done = trio.Event()
+
+    @gr.tool
+    async def wait() -> str:
+        """Wait."""
+        await done.wait()
+        return "done"
+
+    waits = agent(gr.testing.call("wait"), "the secret", tools=[wait], key="waits")
+    async with house(SignIn(known, seconds=0.2), [waits]) as (runtime, address), trio.open_nursery() as nursery:
+        run = await runtime.start("waits", "hi")
+        streams = [
+            await opened_stream(address, nursery, "GET", f"/v1/runs/{run.id}/events"),
+            await opened_stream(address, nursery, "POST", "/v1/ai-sdk/v6/agents/waits/chat", CHAT),
+        ]
+        async with talking(address, token="token of ann") as ann:
+            await ann.hear()
+            await ann.say("subscribe", run=run.id, id="1")
+            await ann.until("run.created")
+            hidden.update(line.run_id for line in (await runtime.runs()).runs)
+            with trio.fail_after(30):
+                assert await ann.closing() == (1012, RESTRICTED)
+                for ended, heard in streams:
+                    await ended.wait()
+                    assert heard.endswith(b"0\r\n\r\n"), "a stream ends well-formed"
+        done.set()
+        await run.result()
+        assert all(b"the secret" not in heard for _, heard in streams)
 
 
 async def test_with_a_function_there_is_no_operator_and_no_token_for_another_address():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from ..protocol.codes import CloseCode
@@ -27,6 +28,9 @@ class Closable(Protocol):
     counted: bool
     head: Head
     opened: OpenSignIn | None
+
+    def followed(self) -> Iterable[str]:
+        """Return the runs whose events the connection gets."""
 
     def leave(self, code: CloseCode, reason: str = "", retry_after_ms: int | None = None) -> None:
         """Send the reason and close the connection."""

@@ -95,7 +95,7 @@ async def answer(gateway: Gateway, doorway: OriginPolicy, head: Head, driver: Ex
             response.sent()
         return
     try:
-        await driver.streamed(response, fields, partial(gateway.authenticator.watching, who, head))
+        await driver.streamed(response, fields, partial(gateway.authenticator.watching, who, head, response.run))
     finally:
         if who is not None:
             gateway.dismiss(who)

@@ -123,7 +123,7 @@ class Gateway:
         if self.most < self.limits.connections:
             text = "%d connections at most, not %d: this process may open %s files (RLIMIT_NOFILE, ulimit -n)"
             logger.warning(text, self.most, self.limits.connections, files)
-        self.authenticator = Authenticator(self.keyring, self.sign_ins, self.log_failure)
+        self.authenticator = Authenticator(self.keyring, self.sign_ins, self.log_failure, self.runtime.reader.info)
         self.scrapes = Scrapes(self.runtime, self.metrics)
         self.fanout = RunPumps(self.log_failure)
         self.api = Api(self.runtime)
@@ -267,7 +267,9 @@ class Gateway:
         if not self.admit(who):
             return False
         conversation.principal, conversation.counted = who, True
-        conversation.opened = self.authenticator.begin(who, conversation.head, token, conversation.leave)
+        conversation.opened = self.authenticator.begin(
+            who, conversation.head, token, conversation.leave, conversation.followed
+        )
         self.recognised(conversation.stream)
         return True
 

@@ -132,6 +132,7 @@ class Streamed:
         comment: Bytes that mean nothing, for a connection that would be silent.
         last: Returns the end of the stream if the gateway stops, so that the stream is well-formed.
         abandoned: Awaited if the peer disconnects before the end; has `ABANDONED` seconds and must not raise.
+        run: The run whose events the chunks have: the stream ends if the principal may not see it any more.
     """
 
     chunks: Callable[[], AbstractAsyncContextManager[AsyncIterator[bytes]]]
@@ -141,6 +142,7 @@ class Streamed:
     comment: bytes = COMMENT
     last: Callable[[], bytes] = attrs.field(default=bytes)
     abandoned: Callable[[], Awaitable[None]] | None = None
+    run: str | None = None
 
 
 def refusal(refused: Refused) -> Response:

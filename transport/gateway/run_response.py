@@ -79,6 +79,7 @@ class RunResponse(ABC, Generic[S]):
             comment=self.comment,
             last=self.last,
             abandoned=self.abandoned,
+            run=self._run_id,
         )
 
     async def abandoned(self) -> None:

@@ -224,7 +224,7 @@ async def _live(gateway: Gateway, request: Request) -> Streamed:
             async with aclosing(_sent(gateway, follower)) as chunks:
                 yield chunks
 
-    return Streamed(chunks=chunks)
+    return Streamed(chunks=chunks, run=run)
 
 
 def _check_cursor(after: int, head: int) -> None:

@@ -8,6 +8,7 @@ then the next action of the session's output.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from typing import Final, assert_never
 
@@ -107,6 +108,10 @@ class WebSocketConnection:
             return self.opened.principal
         assert self.principal is not None  # noqa: S101 - the session requests nothing before
         return self.principal
+
+    def followed(self) -> Iterable[str]:
+        """Return the runs that the connection follows."""
+        return (source.run for source in self._followed)
 
     # --- life --------------------------------------------------------------------------------------------------------
 

@@ -7,8 +7,9 @@ import pytest
 import trio
 from tests.unit.transport.test_sign_in import Directory
 
+import greenroom as gr
 from greenroom.transport import Principal, SignIn, SignInRefusal
-from greenroom.transport.gateway.access import TokenTable
+from greenroom.transport.gateway.access import SeesFailed, TokenTable
 from greenroom.transport.gateway.request_head import read_head
 from greenroom.transport.gateway.sign_ins.authenticator import Authenticator
 from greenroom.transport.protocol.codes import ERRORS, Refused
@@ -29,8 +30,12 @@ class Log(list):
         self.append((what, error))
 
 
-def made(*sign_ins, log=print):
-    return Authenticator(TokenTable([OPERATOR]), sign_ins, log)
+async def read_info(run_id):
+    return f"info of {run_id}"
+
+
+def made(*sign_ins, log=print, read_info=read_info):
+    return Authenticator(TokenTable([OPERATOR]), sign_ins, log, read_info)
 
 
 async def refused(asking):
@@ -107,8 +112,8 @@ class Opened:
     """An open connection: the watch, and how it has ended."""
 
     def __init__(self, authenticator, principal, token):
-        self.ended = None
-        self.watch = authenticator.begin(principal, head(), token, self.end)
+        self.ended, self.runs = None, set()
+        self.watch = authenticator.begin(principal, head(), token, self.end, lambda: self.runs)
 
     def end(self, code, reason):
         assert self.ended is None
@@ -156,6 +161,50 @@ async def test_a_revoked_principal_is_ended_immediately(autojump_clock):
         assert sign_in.revoke("ann") == 0
         nursery.cancel_scope.cancel()
     assert sign_in.revoke("bob") == 0, "the gateway has stopped listening"
+
+
+async def test_a_connection_ends_if_it_follows_a_run_that_its_person_may_not_see_any_more(autojump_clock):
+    hidden = set()
+
+    async def authenticate(request):
+        return Principal(name="ann", sees=lambda info: info not in hidden)
+
+    authenticator = made(SignIn(authenticate, seconds=10))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(authenticator.run)
+        one, two, lists = [await begun(authenticator, "a") for _ in range(3)]
+        one.runs, two.runs = {"run-1", "run-2"}, {"run-1"}
+        await trio.sleep(12)
+        hidden.add("info of run-2")
+        await trio.sleep(12)
+        assert one.ended[:2] == (1012, "a run that this connection follows is not visible any more; connect again")
+        assert (two.ended, lists.ended) == (None, None)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("fault", [gr.StoreUnavailable("no store"), SeesFailed("a bug")])
+async def test_if_nobody_can_say_what_a_person_may_see_a_connection_lasts_as_long_as_an_answer(fault, autojump_clock):
+    is_broken = False
+
+    async def read(run_id):
+        if is_broken:
+            raise fault
+        return f"info of {run_id}"
+
+    async def authenticate(request):
+        return Principal(name="ann", sees=lambda info: True)
+
+    authenticator = made(SignIn(authenticate, seconds=10), log=Log(), read_info=read)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(authenticator.run)
+        ann = await begun(authenticator, "a")
+        await trio.sleep(12)
+        ann.runs, is_broken = {"run-1"}, True
+        await trio.sleep(15)
+        assert ann.ended is None
+        await trio.sleep(15)
+        assert ann.ended[0] == 1011
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize(

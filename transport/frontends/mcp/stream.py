@@ -127,7 +127,8 @@ class CallStream:
     def response(self) -> Streamed:
         """Return the response."""
         cancels = self._call.modern and self._call.kind != "result"
-        return Streamed(chunks=self.open, last=self.last, abandoned=self._abandoned if cancels else None)
+        abandoned = self._abandoned if cancels else None
+        return Streamed(chunks=self.open, last=self.last, abandoned=abandoned, run=self._call.run_id)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[AsyncIterator[bytes]]:

@@ -3,23 +3,25 @@
 The principals that `serve` was called with are looked up in memory and never asked about again. All others are of the
 program's `SignIn`s, in order: the first one that has an answer decides. An open WebSocket or stream of such a principal
 is asked about again whenever the answer has expired, with the head that it began with, and ends if the answer is now
-another one.
+another one, or if it follows a run that the principal may not see any more.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 import attrs
 import trio
 
+import greenroom as gr
+from greenroom.actors.contract.rows import RunInfo
 from greenroom.supervision import open_collapsing_nursery
 
-from ...protocol.codes import FORBIDDEN, INTERNAL, OVERLOADED, UNAUTHENTICATED, CloseCode, Refused
-from ..access import Principal, TokenTable
+from ...protocol.codes import FORBIDDEN, INTERNAL, OVERLOADED, RESTART, UNAUTHENTICATED, CloseCode, Refused
+from ..access import Principal, SeesFailed, TokenTable, everything
 from ..request_head import Head
 from .sign_in import SignIn, SignInFailure, SignInRefusal, request_of
 
@@ -38,6 +40,8 @@ CLOSE_CODES: Final = {"unauthenticated": UNAUTHENTICATED, "not_allowed": FORBIDD
 
 End = Callable[[CloseCode, str], None]
 """Ends a connection with a code and a reason for its client."""
+ReadInfo = Callable[[str], Awaitable[RunInfo | None]]
+"""Returns the constant facts of a run; None for an unknown run."""
 
 
 @attrs.define(eq=False)
@@ -49,6 +53,8 @@ class OpenSignIn:
         head: The head that it began with.
         token: Of a WebSocket's first message; None if the head has the credential.
         end: Ends it.
+        follows: Returns the ids of the runs whose events it gets.
+        infos: The constant facts of these runs, as far as they were read.
         due: trio time at which the answer expires.
         failing: trio time since which there is no answer; None if there is one.
     """
@@ -57,7 +63,9 @@ class OpenSignIn:
     head: Head
     token: str | None
     end: End
+    follows: Callable[[], Iterable[str]]
     due: float
+    infos: dict[str, RunInfo | None] = attrs.field(factory=dict)
     failing: float | None = None
 
     def __repr__(self) -> str:
@@ -68,10 +76,14 @@ class Authenticator:
     """The sign-in of one gateway. `run` watches the open connections; without it they are never asked about again."""
 
     def __init__(
-        self, keyring: TokenTable, sign_ins: Sequence[SignIn], log: Callable[[object, BaseException], None]
+        self,
+        keyring: TokenTable,
+        sign_ins: Sequence[SignIn],
+        log: Callable[[object, BaseException], None],
+        read_info: ReadInfo,
     ) -> None:
         """`log`: takes what has failed, and the error."""
-        self._keyring, self._sign_ins, self._log = keyring, tuple(sign_ins), log
+        self._keyring, self._sign_ins, self._log, self._read_info = keyring, tuple(sign_ins), log, read_info
         self._open = dict[OpenSignIn, None]()  # in the order of their beginning
         self._tolerance = max([sign_in.seconds for sign_in in self._sign_ins], default=0.0)
         self._logged = float("-inf")
@@ -142,11 +154,13 @@ class Authenticator:
 
     # --- open connections --------------------------------------------------------------------------------------------
 
-    def begin(self, principal: Principal, head: Head, token: str | None, end: End) -> OpenSignIn | None:
+    def begin(
+        self, principal: Principal, head: Head, token: str | None, end: End, follows: Callable[[], Iterable[str]]
+    ) -> OpenSignIn | None:
         """Watch an open connection until `finish`; None for a principal that is never asked about again."""
         if principal.name in self._keyring.names:
             return None
-        connection = OpenSignIn(principal, head, token, end, trio.current_time())
+        connection = OpenSignIn(principal, head, token, end, follows, trio.current_time())
         self._open[connection] = None
         return connection
 
@@ -156,9 +170,12 @@ class Authenticator:
             self._open.pop(connection, None)
 
     @contextmanager
-    def watching(self, principal: Principal | None, head: Head, end: Callable[[], None]) -> Iterator[None]:
-        """Watch the stream of a principal for the block. `end` ends the stream."""
-        connection = None if principal is None else self.begin(principal, head, None, lambda *_: end())
+    def watching(
+        self, principal: Principal | None, head: Head, run: str | None, end: Callable[[], None]
+    ) -> Iterator[None]:
+        """Watch the stream of a principal for the block. `run`: the run that it follows. `end` ends the stream."""
+        runs = () if run is None else (run,)
+        connection = None if principal is None else self.begin(principal, head, None, lambda *_: end(), lambda: runs)
         try:
             yield
         finally:
@@ -182,20 +199,46 @@ class Authenticator:
 
     async def _ask_again(self, connection: OpenSignIn) -> None:
         try:
-            answer = await self._answered(connection.head, connection.token)
+            principal, until = await self._same(connection)
+            is_visible = await self._sees_all(connection, principal)
         except Refused as refused:
             self._refuse(connection, refused)
             return
-        if answer is None:
-            self._refuse(connection, Refused("unauthenticated", "the credential is not known any more"))
-            return
-        principal, until = answer
-        before = connection.principal
-        if (principal.name, principal.scopes) != (before.name, before.scopes):
-            text = f"the scopes of {before.name} have changed; connect again"
-            self._end(connection, UNAUTHENTICATED, text)
+        if not is_visible:
+            self._end(connection, RESTART, "a run that this connection follows is not visible any more; connect again")
             return
         connection.principal, connection.due, connection.failing = principal, until, None
+
+    async def _same(self, connection: OpenSignIn) -> tuple[Principal, float]:
+        """Return the principal of a connection as of now, and the time until which it counts.
+
+        Raises:
+            Refused: there is none, or another one, or none is known now.
+        """
+        answer, before = await self._answered(connection.head, connection.token), connection.principal
+        if answer is None:
+            raise Refused("unauthenticated", "the credential is not known any more")
+        if (answer[0].name, answer[0].scopes) != (before.name, before.scopes):
+            raise Refused("unauthenticated", f"the scopes of {before.name} have changed; connect again")
+        return answer
+
+    async def _sees_all(self, connection: OpenSignIn, who: Principal) -> bool:
+        """Return True if the principal may still see the runs that its connection follows.
+
+        Raises:
+            Refused: internal, store_unavailable: nobody can say.
+        """
+        if who.sees is everything:
+            return True
+        infos = connection.infos
+        try:
+            infos = {run: infos.get(run) or await self._read_info(run) for run in tuple(connection.follows())}
+            connection.infos = infos
+            return all(info is None or who.sees(info) for info in infos.values())
+        except SeesFailed as error:
+            raise self._failed(SignInFailure(late=False, error=error), fresh=True) from error
+        except gr.StoreError as error:
+            raise Refused("store_unavailable", str(error)) from error
 
     def _refuse(self, connection: OpenSignIn, refused: Refused) -> None:
         """End a connection; if only the sign-in has failed, not before this has lasted as long as an answer counts."""

@@ -53,9 +53,10 @@ class TrustedProxy:
         return await answer if isinstance(answer, Awaitable) else answer
 
     def _trusts(self, peer: str | None) -> bool:
-        if peer is None:
+        try:
+            address = ipaddress.ip_address((peer or "").partition("%")[0])
+        except ValueError:  # an ASGI server may have another text there, or what a client has sent to it
             return False
-        address = ipaddress.ip_address(peer.partition("%")[0])
         ipv4 = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
         return any((ipv4 or address) in network for network in self.proxies)
 
