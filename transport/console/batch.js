@@ -6,7 +6,7 @@ import { dialog, show } from "./dialogs.js";
 import { pretty } from "./exact.js";
 import { oneLine } from "./format.js";
 import { freshId } from "./link.js";
-import { subjectOf, ticketWarnings } from "./ticket.js";
+import { saysMore, saysNothing, subjectOf, ticketWarnings } from "./ticket.js";
 
 const PIECE = 6; // actions that are drawn in one go, so that the page stays quick
 const TOGETHER = 4; // decisions that are on their way at the same time
@@ -68,20 +68,32 @@ function draw(list, seen, done, from = 0) {
   else requestAnimationFrame(() => draw(list, seen, done, next));
 }
 
-function item({ ticket }, n) {
-  const facts = h("span", { class: "batch-facts" });
-  say(facts, "batch.for", { agent: oneLine(ticket.agent, 40), by: oneLine(ticket.by, 40) });
-  const place = h("span", { class: "batch-place" }, `${n}.`);
-  const head = h("div", { class: "batch-head" }, place, foreign(subjectOf(ticket), "batch-tool"), facts);
-  const values = Object.entries(ticket.arguments ?? {}).flatMap(([name, value]) => {
+/** Values by their names; a long text as text. */
+function listed(given) {
+  const values = Object.entries(given).flatMap(([name, value]) => {
     const text = h("dd");
     const long = typeof value === "string" && (value.includes("\n") || value.length > 200);
     fill(text, long ? value : pretty(value), { json: !long });
     return [h("dt", {}, foreign(name)), text];
   });
-  const none = h("p", { class: "hint", say: "ask.noargs" });
-  const shown = h("dl", { class: "batch-values" }, ...values);
-  return h("li", { class: "batch-item" }, head, values.length ? shown : none, ...ticketWarnings(ticket));
+  return h("dl", { class: "batch-values" }, ...values);
+}
+
+function item({ ticket }, n) {
+  const facts = h("span", { class: "batch-facts" });
+  say(facts, "batch.for", { agent: oneLine(ticket.agent, 40), by: oneLine(ticket.by, 40) });
+  const place = h("span", { class: "batch-place" }, `${n}.`);
+  const tool = foreign(ticket.tool || subjectOf(ticket), "batch-tool"); // the whole name: two may begin alike
+  const head = h("div", { class: "batch-head" }, place, tool, facts);
+  const said = [];
+  if (!saysNothing(ticket.message)) said.push(h("p", { class: "batch-said" }, foreign(ticket.message)));
+  if (saysMore(ticket)) said.push(h("p", { class: "batch-said" }, foreign(ticket.action)));
+  const isEmpty = !Object.keys(ticket.arguments ?? {}).length;
+  const shown = isEmpty ? h("p", { class: "hint", say: "ask.noargs" }) : listed(ticket.arguments);
+  const details = [];
+  if (Object.keys(ticket.parameters ?? {}).length)
+    details.push(h("p", { class: "hint", say: "ask.parameters" }), listed(ticket.parameters));
+  return h("li", { class: "batch-item" }, head, ...said, shown, ...details, ...ticketWarnings(ticket));
 }
 
 /** Mark the actions that are not open any more. */

@@ -16,6 +16,10 @@ const CUT = { lines: 20, chars: 2_400 };
 /** True if a ticket's message adds nothing to its kind. */
 export const saysNothing = (message) => !message || message === PLAIN;
 
+/** True if a ticket's action says more than its tool. */
+export const saysMore = ({ action, tool }) =>
+  Boolean(action) && !["outcome_unknown", "run:resume", `tool:${tool}`].includes(action);
+
 /** How a ticket is answered: "approve" (yes or no), "answer" (with a value), "unknown" (did the call take effect?). */
 export function formOf(ticket) {
   if (asksOutcome(ticket)) return "unknown";
@@ -56,9 +60,7 @@ export function* ticketBody(ticket, call, blocks, changes = null) {
   const form = formOf(ticket);
   if (form === "unknown") yield h("p", { class: "card-unknown" }, icon("warn"), h("span", { say: "ask.unknown.why" }));
   else if (!saysNothing(ticket.message)) yield message(ticket.message, blocks);
-  const { action } = ticket;
-  const says = action && !["outcome_unknown", "run:resume", `tool:${ticket.tool}`].includes(action);
-  if (says) yield fact("ask.action", foreign(action));
+  if (saysMore(ticket)) yield fact("ask.action", foreign(ticket.action));
   if (ticket.callId !== null) {
     const own = !ticket.childRunId; // the call of a mirror is another tool's
     yield fact("ask.call", foreign(ticket.tool, "card-tool"), own ? effect(call) : null);

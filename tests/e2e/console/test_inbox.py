@@ -218,6 +218,24 @@ def test_several_are_answered_together_after_a_look_at_each(consoles: Consoles, 
     assert page.evaluate("window.hacked === undefined")
 
 
+def test_together_each_action_shows_all_that_its_card_shows(console: Console):
+    long = "transfer_" + "x" * 60
+    said = {
+        "message": "This pays 5,000 EUR to a new account.",
+        "action": "pay: all\u202e of it",
+        "parameters": {"to": "eve"},
+    }
+    Office(
+        console, [question(1, tool=f"{long}_in", **said), question(2, tool=f"{long}_out", action=f"tool:{long}_out")]
+    ).enter()
+    keys(console, "Shift+ArrowDown", "a")
+    one, two = console.page.locator(".batch-item").all()
+    for text in (f"{long}_in", said["message"], "pay: all", "U+202E", "to", "eve", "invisible"):
+        expect(one).to_contain_text(text, use_inner_text=True)
+    expect(two).to_contain_text(f"{long}_out", use_inner_text=True)
+    expect(two.locator(".batch-said")).to_have_count(0)
+
+
 # --- one by one, and together ----------------------------------------------------------------------------------------
 
 

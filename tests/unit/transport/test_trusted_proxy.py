@@ -45,6 +45,8 @@ async def test_a_name_is_read_as_utf_8_or_latin_1(value, name):
         {"peer": "::ffff:10.2.0.1"},
         {"peer": "fe80::1%eth0"},
         {"peer": None},
+        {"peer": ""},
+        {"peer": "testclient"},
         {"secret": None},
         {"secret": ""},
         {"secret": SECRET[:-1]},
