@@ -33,7 +33,9 @@ class HostOutbox(Outbox):
         self._thread = thread
         self._task = asyncio.current_task()
         self._news: asyncio.Future[None] | None = None
-        self._announced = self._abandoned = False
+        self._announced = False
+        self._cancels = 0  # of the task, by this outbox
+        self._farewell: asyncio.TimerHandle | None = None
         self._stream: AsgiStream | None = None
         self._cancelled: asyncio.CancelledError | None = None
 
@@ -43,11 +45,14 @@ class HostOutbox(Outbox):
         self._thread.send(partial(contextvars.copy_context().run, begin))
         try:
             await self.pump(send)
-        except asyncio.CancelledError:  # noqa: ASYNC103 - `_cut` has cancelled the task; `_wait` keeps every other one
-            if not self._abandoned or self._task is None:
+        except asyncio.CancelledError:  # noqa: ASYNC103 - `_cancel` has cancelled the task; `_wait` keeps other ones
+            if not self._cancels or self._task is None:
                 raise
-            self._task.uncancel()
+            for _ in range(self._cancels):
+                self._task.uncancel()
         finally:
+            if self._farewell is not None:
+                self._farewell.cancel()  # the task may go on, and must not be cancelled then
             self._stop()
         if self._cancelled is not None:
             raise self._cancelled
@@ -83,8 +88,12 @@ class HostOutbox(Outbox):
             self._news.set_result(None)
 
     def _cut(self) -> None:
-        if self._task is not None and not self.broken:
-            self._abandoned = True
+        if not self.broken:
+            self._cancel()
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._cancels += 1
             self._task.cancel()
 
     @override
@@ -94,11 +103,11 @@ class HostOutbox(Outbox):
             if not self._items and not self.ended:
                 await self._news
         except asyncio.CancelledError as error:  # noqa: ASYNC103 - `serve` raises the cancellation at its end
-            if self._cancelled is not None or self._abandoned or self._task is None:
+            if self._cancelled is not None or self._cancels or self._task is None:
                 raise
             self._cancelled = error  # raised at the end of the stream, which comes soon, or at a second cancel
             self._stop()
-            asyncio.get_running_loop().call_later(FAREWELL, self._task.cancel)
+            self._farewell = asyncio.get_running_loop().call_later(FAREWELL, self._cancel)
         finally:
             self._news = None
 
