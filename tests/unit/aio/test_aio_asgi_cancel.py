@@ -63,16 +63,20 @@ async def test_a_time_limit_around_a_stream_is_one_cancellation(stuck) -> None:
     async with aio.open_runtime(agents=[agent]) as runtime, aio.asgi_app(runtime, token=TOKEN) as app:
         run, server, task = await runtime.start("waits", "hi"), Server(stuck=stuck), asyncio.current_task()
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(None) as limit:
-                ends_soon = asyncio.create_task(_once_streaming(server, limit))
-                await app(scope_of(run.id), server.receive, server.send)
-        await ends_soon
+            await _until_streaming(app(scope_of(run.id), server.receive, server.send), server)
         assert task.cancelling() == 0
         assert stuck or server.messages[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
         await asyncio.sleep(FAREWELL + 0.2)  # a late cancel would end this
         await run.cancel()
 
 
-async def _once_streaming(server, limit):
+async def _until_streaming(response, server):
+    """Wait for a response with a time limit that ends once it streams."""
+    async with asyncio.timeout(None) as limit, asyncio.TaskGroup() as tasks:
+        tasks.create_task(_expire(server, limit))
+        await response
+
+
+async def _expire(server, limit):
     await server.streams.wait()
     limit.reschedule(0)
