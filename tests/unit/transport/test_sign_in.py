@@ -2,6 +2,7 @@
 
 import math
 import threading
+from itertools import count
 
 import pytest
 import trio
@@ -204,6 +205,30 @@ async def test_calls_beyond_the_number_of_concurrent_ones_wait_and_are_late(auto
             nursery.start_soon(ask, number)
     assert sum(isinstance(answer, Principal) for answer in answers) == 4
     assert sum(isinstance(answer, SignInFailure) and answer.late for answer in answers) == 1
+
+
+async def test_strangers_with_made_up_tokens_do_not_keep_people_waiting(autojump_clock):
+    async def authenticate(request):
+        token = request.token
+        await trio.sleep(0.1)
+        return Principal(name="ann") if token == "ann" else None
+
+    sign_in = SignIn(authenticate, seconds=1, concurrent=8)
+    await sign_in.answer(SignInRequest(token="ann"))
+
+    async def strange(number):
+        for again in count():
+            await sign_in.answer(SignInRequest(token=f"{number}-{again}"))
+
+    async with trio.open_nursery() as nursery:
+        for number in range(1_000):
+            nursery.start_soon(strange, number)
+        for _ in range(3):
+            await trio.sleep(1.5)
+            began = trio.current_time()
+            assert (await sign_in.answer(SignInRequest(token="ann"))).answer.name == "ann"
+            assert trio.current_time() - began <= 0.21
+        nursery.cancel_scope.cancel()
 
 
 async def test_concurrent_requests_with_one_credential_are_one_call(autojump_clock):

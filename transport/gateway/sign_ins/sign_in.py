@@ -17,7 +17,7 @@ import hmac
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from hashlib import sha256
 from typing import Final, Literal
 
@@ -37,6 +37,8 @@ FAILED_SECONDS: Final = 1.0
 """Seconds for which a failure of the function is remembered, so that not every request waits for a broken service."""
 REFUSED_SHARE: Final = 8
 """Refusals are remembered for at most this part of `entries`; made-up credentials displace no known ones."""
+KEPT_SHARE: Final = 4
+"""This part of the concurrent calls is for credentials that were known: made-up ones do not keep people waiting."""
 MOST_READ: Final = 32
 """Headers that the key names one by one; a function that has read more is called once for a set of all headers."""
 LONGEST_NAME: Final = 200
@@ -217,7 +219,8 @@ class SignIn:
             limit: Seconds for one answer, the wait for a free place included; then the request is refused as
                 `sign_in_unavailable`.
             entries: Answers that are remembered; the least recently used ones are forgotten first.
-            concurrent: Calls of the function at the same time; further ones wait.
+            concurrent: Calls of the function at the same time; further ones wait. A quarter of these places is for
+                credentials that were known before.
 
         Raises:
             UsageError: A value is invalid.
@@ -231,7 +234,8 @@ class SignIn:
         self._authenticate = authenticate
         self._known = Answers(max(1, int(entries)))
         self._refused = Answers(max(1, int(entries) // REFUSED_SHARE))
-        self._slots = trio.CapacityLimiter(max(1, int(concurrent)))
+        self._slots = trio.CapacityLimiter(places := max(1, int(concurrent)))
+        self._of_strangers = trio.CapacityLimiter(places - places // KEPT_SHARE)
         self._read = frozenset[str]()
         self._calls: dict[bytes, trio.Event] = {}
         self._secret = secrets.token_bytes(32)
@@ -257,7 +261,10 @@ class SignIn:
                 call = self._calls[key] = trio.Event()
                 revocations = self._revocations
                 try:
-                    async with self._slots:
+                    async with AsyncExitStack() as stack:
+                        if not self._known.has(key):
+                            await stack.enter_async_context(self._of_strangers)
+                        await stack.enter_async_context(self._slots)
                         answer = await self._asked(request)
                 finally:
                     del self._calls[key]
@@ -369,6 +376,10 @@ class Answers:
             return None
         self._answers.move_to_end(key)
         return entry
+
+    def has(self, key: bytes) -> bool:
+        """Return True if there is an answer, also one that counts no more."""
+        return key in self._answers
 
     def keep(self, key: bytes, answer: TimedAnswer) -> None:
         """Keep an answer."""
