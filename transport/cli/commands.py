@@ -334,7 +334,7 @@ COMMANDS: Final[Mapping[str, CommandLine]] = {
         *_kept("in memory only"),
         option("--workers N",
             "processes that work on the runs of a shared store and accept connections on one port; a process that "
-            "ends is replaced, and its runs continue elsewhere at once",
+            "ends is replaced, and its runs continue elsewhere",
             types.workers),
         option("--metrics-port PORT",
             "with --workers: the first of further ports, one for each process, so that each can be scraped for metrics",
