@@ -231,7 +231,7 @@ def test_a_held_run_is_asked_about_as_a_run_and_reads_a_text_when_it_continues(c
     server.post(f"/v1/runs/{run}/commands", type="pause", reason="lunch")
     held = card(page).filter(has_text="operator paused the run: lunch")
     held.get_by_role("heading", name="The run is paused").wait_for()
-    expect(held.get_by_text("With exactly these arguments")).to_have_count(0)
+    expect(held.get_by_text("Exact arguments")).to_have_count(0)
     expect(held.get_by_role("button", name="Edit")).to_have_count(0)
     card(page).get_by_role("button", name="Approve refund").click()
     page.locator(".row-note", has_text="operator asked to pause the run").wait_for()
