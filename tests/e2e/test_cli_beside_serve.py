@@ -40,6 +40,9 @@ BESIDE = [
     ("deny", ["deny", "r2", "--yes", *DB], 0, "r2"),
     ("approve", ["approve", "r3", "--yes", *DB], 0, "r3"),
     ("cancel", ["cancel", "r1", *DB], 0, "accepted"),
+    ("backup", ["backup", "copy.db", *DB], 0, "to copy.db, "),
+    ("runs", ["runs", "--db", "copy.db"], 0, "r0"),
+    ("backup", ["backup", "copy.db", *DB], 5, "copy.db: File exists; name a new file"),
     ("prune", ["prune", "--older-than", "1w", "--dry-run", *DB], 0, "no run ended so long ago"),
     ("prune", ["prune", "--older-than", "0m", *DB], 0, "deleted"),
     ("run", ["run", "agents.py:support", "hi", "--no-approve", *DB], 5, OPEN),
@@ -48,6 +51,7 @@ BESIDE = [
     ("serve", ["serve", "agents.py:support", *DB, "--port", "0"], 5, OPEN),
     ("acp", ["acp", "--agent", "nobody", *DB], 2, "nobody"),
     ("mcp", ["mcp", "agents.py:support", "--agent", "nobody", *DB], 2, "its agents are: streamer, support"),
+    ("token", ["token", "list", "--tokens", "tokens"], 2, "make it with `greenroom token add`"),
     ("db", ["db", "show"], 2, "needs a shared store"),
 ]
 

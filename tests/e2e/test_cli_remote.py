@@ -595,7 +595,8 @@ def test_an_approval_of_a_run_that_nobody_works_on_acts_when_it_is_resumed(insid
     approved = inside("approve", "r1", *DB, "--reason", "fine")
     assert approved.returncode == 0, approved.stderr
     assert (
-        "the command acts when the run is resumed: greenroom run FILE.py:AGENT --resume r1 --db s.db" in approved.stdout
+        "the command acts when the run is resumed, by a server or by: greenroom run FILE.py:AGENT --resume r1 --db s.db"
+        in approved.stdout
     )
     assert story(inside, "r1")["pending"] == 1
     again = inside("deny", "r1", *DB)
@@ -747,7 +748,10 @@ def test_a_demo_that_was_left_is_answered_and_goes_on(inside: Inside, tree: Path
     run_id = json.loads(inside("runs", "--json").stdout)["runId"]
     approved = inside("approve", run_id)
     assert approved.returncode == 0
-    assert f"the command acts when the run is resumed: greenroom demo --resume {run_id}" in approved.stdout
+    assert (
+        f"the command acts when the run is resumed, by a server or by: greenroom demo --resume {run_id}"
+        in approved.stdout
+    )
     assert inside("demo", "--resume").returncode == 0
     assert (tree / "CENSUS.md").exists()
 

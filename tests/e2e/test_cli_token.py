@@ -53,9 +53,9 @@ def test_the_table_of_commands_has_the_scopes_of_principals() -> None:
 
 def test_a_token_is_made_shown_once_listed_and_revoked(inside: Inside, tmp_path: Path) -> None:
     done = inside("token", "add", "ann", "--tokens", "tokens")
-    token, note = done.stdout.splitlines()
-    assert len(token) == 32
-    assert note.startswith("The token of ann (")
+    token = done.stdout.removesuffix("\n")
+    assert len(token) == 32, "the output is the token alone, so that it can go into a file"
+    assert done.stderr.startswith("The token of ann (")
     path = tmp_path / "tokens"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert token not in path.read_text()

@@ -96,7 +96,7 @@ def test_the_image_starts_is_healthy_and_stops_as_a_user_that_is_not_root(tmp_pa
         assert subprocess.run([sys.executable, *health[1:]], stderr=subprocess.DEVNULL, check=False).returncode == 1
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(4))
 def test_the_shell_reads_its_blocks_and_greenroom_its_options(number):
     text = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)[number]
     subprocess.run(["/bin/sh", "-n"], input=text, text=True, check=True)

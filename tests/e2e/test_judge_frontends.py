@@ -253,6 +253,19 @@ def test_runs_are_followed_approved_denied_and_cancelled(folder, gateway, name):
         assert report["sockets"] > 5
 
 
+def test_a_second_device_shows_a_conversation_and_what_goes_on_in_it(folder, gateway):
+    report = converse(folder, gateway, "history")
+    assert report.pop("refused")["code"] == "unknown_thread"
+    assert report == {
+        "listed": "done",
+        "image": ["blob:here", ["image/png", 16]],
+        "same": True,
+        "told": ["Refund order 7", "I pay it back. ", "The refund is settled."],
+        "whole": ["Refund order 7", "I pay it back. ", "The refund is settled."],
+        "older": True,
+    }
+
+
 def result_of(events: list[dict[str, Any]]) -> dict[str, Any]:
     (found,) = [event["payload"] for event in events if event["type"] == "run.tool.result"]
     return found

@@ -16,7 +16,17 @@ from .judges import need_node_modules, need_program
 from .ports import free_port
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FILES = {"desk.py", "team.py", "Chat.jsx", "conversation.js", "copilot.js", "Copilot.jsx", "runs.js", "socket.js"}
+FILES = {
+    "desk.py",
+    "team.py",
+    "Chat.jsx",
+    "conversation.js",
+    "copilot.js",
+    "Copilot.jsx",
+    "runs.js",
+    "socket.js",
+    "history.js",
+}
 ANN, LEA = "the-token-of-ann-in-tests", "the-token-of-lea-in-tests"
 PATIENCE = 120
 

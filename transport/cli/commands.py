@@ -323,6 +323,15 @@ COMMANDS: Final[Mapping[str, CommandLine]] = {
   greenroom prune --older-than 30d --db support.db --dry-run    reports what would be deleted
   greenroom prune --older-than 30d --db support.db
 """),
+    "backup": _command(
+        "backup:backup", "copy a database, also while a server works on it",
+        "Copy a SQLite database as it is now into a new file. Whoever has it open continues meanwhile. The copy is "
+        "complete, and can be opened like any database.",
+        option("copy COPY", "the new file", Path), *_kept(),
+        option("--json", "one JSON object"),
+        examples="""\
+  greenroom backup friday.db --db support.db
+"""),
     "serve": _command(
         "serve:serve", "serve agents: HTTP, WebSocket and a console in the browser",
         "Serve agents to people and programs in other processes: a WebSocket to follow runs and decide, an HTTP API, "
@@ -334,7 +343,7 @@ COMMANDS: Final[Mapping[str, CommandLine]] = {
         *_kept("in memory only"),
         option("--workers N",
             "processes that work on the runs of a shared store and accept connections on one port; a process that "
-            "ends is replaced, and its runs continue elsewhere at once",
+            "ends is replaced, and its runs continue elsewhere",
             types.workers),
         option("--metrics-port PORT",
             "with --workers: the first of further ports, one for each process, so that each can be scraped for metrics",

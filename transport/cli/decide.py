@@ -30,7 +30,7 @@ from .command_target import CommandTarget, at_run
 from .outcome_output import plain_ticket
 from .owner import where
 
-SLEEPS: Final = "No process works on the run now; the command acts when the run is resumed:"
+SLEEPS: Final = "No process works on the run now; the command acts when the run is resumed, by a server or by:"
 
 
 def approve(args: argparse.Namespace) -> int:

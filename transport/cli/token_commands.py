@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import os
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -62,7 +63,9 @@ async def _added(args: argparse.Namespace, screen: Screen) -> int:
     await _change(args.tokens, add, create=True)
     screen.outcome({**_facts(entry), "token": text})
     screen.row(text)
-    screen.row(f"The token of {text_format.one_line(entry.name, 60)} ({entry.id}); it is shown only now.", "dim")
+    if not args.json:  # a file to which the output goes holds the token alone, as curl and Prometheus read it
+        name = text_format.one_line(entry.name, 60)
+        Screen(sys.stderr).row(f"The token of {name} ({entry.id}); it is shown only now.")
     return exits.COMPLETED
 
 

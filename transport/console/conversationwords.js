@@ -7,7 +7,7 @@ const en = {
   "talk.failed": ({ message }) => `The messages cannot be read: ${message}`,
   "talk.none": "Nothing has been said yet.",
   "talk.earlier": "Show earlier messages",
-  "talk.works": ({ n }) => (n === "1" ? "A run is at work:" : `${n} runs are at work or wait:`),
+  "talk.works": ({ n }) => (n === "1" ? "A run is not finished:" : `${n} runs are not finished:`),
   "talk.run": "Run",
   "talk.user": "Person",
   "talk.assistant": "Agent",

@@ -184,13 +184,17 @@ class OriginPolicy:
             Refused: forbidden_origin.
         """
         if self.hosts is not None and (host or "").lower() not in self.hosts:
-            raise Refused("forbidden_origin", f"the Host {host!r:.100} is not on the list; add it with hosts=[...]")
+            raise Refused(
+                "forbidden_origin",
+                f"the Host {host!r:.100} is not on the list; add it with --host-name, or hosts=[...]",
+            )
         if origin is None or origin in self.origins:
             return
         own = (host or "").lower()
         if not own or origin.lower() not in (f"http://{own}", f"https://{own}"):  # an Origin has no path
             raise Refused(
-                "forbidden_origin", f"the Origin {origin!r:.100} is not on the list; add it with origins=[...]"
+                "forbidden_origin",
+                f"the Origin {origin!r:.100} is not on the list; add it with --origin, or origins=[...]",
             )
 
 

@@ -69,7 +69,8 @@ def refusals() -> Iterator[None]:
     except gr.UnknownArtifact as error:
         raise Refused("unknown_artifact", str(error)) from error
     except gr.UnknownThread as error:
-        raise Refused("unknown_thread", str(error)) from error
+        way = "GET /v1/threads lists those you may read"
+        raise Refused("unknown_thread", f"no thread has the id {error.thread_id!r:.200}; {way}") from error
     except gr.UnknownPart as error:
         raise Refused("unknown_part", str(error)) from error
     except (gr.UsageError, gr.AgentDefinitionError) as error:

@@ -178,7 +178,7 @@ def test_some_files_of_a_proposal_are_applied(console: Console):
 def test_a_proposal_is_sent_back_with_what_to_change(console: Console):
     gateway = proposing(console)
     card = console.page.locator(".card")
-    card.get_by_role("button", name="Say what to change").click()
+    card.get_by_role("button", name="Ask for changes").click()
     card.get_by_label("What should be different?").fill("Keep the guide where it is.")
     card.get_by_role("button", name="Send").click()
     assert decided(gateway)["result"] == "Keep the guide where it is."
@@ -264,7 +264,7 @@ def test_a_real_proposal_is_sent_back_and_comes_again_with_the_change(consoles, 
     console = consoles(server).open("in-the-shop")
     console.stage("needs_approval")
     card = console.page.locator(".card:not(.is-settled)")
-    card.get_by_role("button", name="Say what to change").click()
+    card.get_by_role("button", name="Ask for changes").click()
     card.get_by_label("What should be different?").fill("Call it tea.md.")
     card.get_by_role("button", name="Send").click()
     expect(console.page.locator(".row-proposal")).to_have_count(2)

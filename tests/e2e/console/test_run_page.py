@@ -47,6 +47,29 @@ def test_the_waterfall_says_where_the_time_went_and_leads_there(console: Console
     console.until("document.activeElement.matches('.row-call') && document.activeElement.innerText.includes('look_up')")
 
 
+def test_on_a_wide_screen_time_and_details_begin_at_the_same_height(consoles: Makes) -> None:
+    console = consoles(viewport={"width": 1600, "height": 950})
+    console.start("support")
+    console.stage("needs_approval")
+    page = console.page
+    card, fall, details = (page.locator(one).bounding_box() for one in (".card", "#waterfall", ".details"))
+    assert card
+    assert fall
+    assert details
+    assert details["x"] > fall["x"] + fall["width"]
+    assert 0 <= fall["y"] - (card["y"] + card["height"]) < 60, "no gap, however long the details are"
+    page.get_by_role("button", name="Deny", exact=True).click()
+    page.keyboard.press("Enter")
+    console.stage("completed")
+    page.reload()  # the answered card is gone then
+    console.stage("completed")
+    page.locator(".fall-row").first.wait_for()
+    fall, details = page.locator("#waterfall").bounding_box(), page.locator(".details").bounding_box()
+    assert fall
+    assert details
+    assert abs(fall["y"] - details["y"]) < 30
+
+
 def test_a_long_wait_takes_a_small_part_of_the_waterfall(console: Console) -> None:
     console.page.goto(console.server.url)
     places: Any = console.page.evaluate(

@@ -135,5 +135,51 @@ async function socket() {
   return told;
 }
 
-process.stdout.write(`${JSON.stringify(await { conversation, runs, socket }[name]())}\n`);
+async function history() {
+  const { history: connect } = await block('history.js');
+  const { follow } = await block('socket.js');
+  const api = connect({ gateway, token }), thread = crypto.randomUUID();
+  const attachments = [{ mediaType: 'image/png', data: 'iVBORw0KGgoAAAANSUhEUg==' }];
+  const started = await fetch(`${gateway}/v1/runs`, {
+    method: 'POST', headers: { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' },
+    body: JSON.stringify({ agent: 'desk', text: 'Refund order 7', thread, attachments }),
+  });
+  if (!started.ok) throw new Error(await started.text());
+  const { run } = await started.json();
+  await new Promise(resolve => {
+    const first = follow({ gateway, token, run, onEvent({ type }) { if (type === 'run.waiting') { first.close(); resolve(); } } });
+  });
+  const page = await api.messages(thread);
+  const [{ after }] = page.runs, live = [];
+  const made = [];
+  URL.createObjectURL = blob => { made.push([blob.type, blob.size]); return 'blob:here'; };
+  const image = await api.image(page.messages[0].parts[0]);
+  await new Promise(resolve => {
+    const second = follow({ gateway, token, run, cursor: { after: 0 }, onEvent(event) {
+      if (event.sequence > after) live.push(event.sequence);
+      if (event.type === 'run.approval.requested') second.approve(event.payload);
+      if (event.type === 'run.completed') resolve();
+    } });
+  });
+  const rest = [], told = page.messages.map(({ text }) => text);
+  await new Promise(resolve => {
+    follow({ gateway, token, run, cursor: { after, epoch: page.epoch }, onEvent(event) {
+      rest.push(event.sequence);
+      if (event.type === 'run.message.completed') told.push(event.payload.text);
+      if (event.type === 'run.completed') resolve();
+    } });
+  });
+  const whole = await api.messages(thread), list = await api.threads();
+  const last = whole.messages.at(-1), said = ({ role }) => role !== 'tool';
+  return {
+    listed: list.threads.find(line => line.thread === thread)?.run.status,
+    image: [image, ...made],
+    same: rest.length > 0 && JSON.stringify(rest) === JSON.stringify(live),
+    told, whole: whole.messages.filter(said).map(({ text }) => text),
+    older: (await api.messages(thread, last.position)).messages.length === whole.messages.length - 1,
+    refused: await api.messages('of nobody').catch(error => ({ code: error.code, message: error.message })),
+  };
+}
+
+process.stdout.write(`${JSON.stringify(await { conversation, runs, socket, history }[name]())}\n`);
 process.exit(0);

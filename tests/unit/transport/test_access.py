@@ -224,9 +224,9 @@ def test_without_a_list_every_host_is_let_in_but_not_every_page():
 
 
 def test_what_is_kept_out_is_shown_which_list_to_grow():
-    with pytest.raises(Refused, match=r"the Host 'evil' is not on the list; add it with hosts="):
+    with pytest.raises(Refused, match=r"the Host 'evil' is not on the list; add it with --host-name, or hosts="):
         LOCAL.check("evil", None)
-    with pytest.raises(Refused, match=r"the Origin 'null' is not on the list; add it with origins="):
+    with pytest.raises(Refused, match=r"the Origin 'null' is not on the list; add it with --origin, or origins="):
         LOCAL.check("localhost:8765", "null")
     with pytest.raises(Refused) as caught:
         LOCAL.check("x" * 10_000, None)
