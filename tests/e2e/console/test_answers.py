@@ -266,6 +266,6 @@ def test_a_fault_goes_when_what_it_speaks_of_is_corrected(console: Console):
     page.get_by_role("button", name="Start the run").wait_for()
     console.until("document.querySelector('dialog button[type=submit]').disabled === false")
     page.get_by_role("button", name="Start the run").click()
-    expect(console.page.locator("dialog .fault").last).to_contain_text("Say what the run should do", use_inner_text=True)
+    expect(page.locator("dialog .fault").last).to_contain_text("Say what the run should do", use_inner_text=True)
     page.get_by_label("What should it do?").fill("x")
     expect(console.page.locator("dialog .fault").last).to_have_text("", use_inner_text=True)

@@ -410,7 +410,7 @@ def test_a_run_is_started_once_and_shown(console: Console, server: Server):
     page.keyboard.press("n")
     page.locator("dialog").get_by_label("Agent").select_option("talker")
     page.get_by_role("button", name="Start the run").click()
-    expect(console.page.locator("dialog .fault").last).to_contain_text("Say what the run should do", use_inner_text=True)
+    expect(page.locator("dialog .fault").last).to_contain_text("Say what the run should do", use_inner_text=True)
     page.get_by_label("What should it do?").fill("Say something.")
     page.keyboard.press("Control+Enter")
     console.stage("completed")
