@@ -35,10 +35,10 @@ def values_of(data: bytes) -> int:
     count = _marks(data)
     if count <= _FEW:
         return count
-    unescaped = data.replace(rb"\\", b"").replace(rb"\"", b"")
-    if unescaped.count(b'"') > _FEW:
+    plain = data.replace(rb"\\", b"").replace(rb"\"", b"")
+    if plain.count(b'"') > _FEW:
         return count
-    return sum(map(_marks, unescaped.split(b'"')[::2]))
+    return sum(map(_marks, plain.split(b'"')[::2]))
 
 
 def _marks(data: bytes) -> int:

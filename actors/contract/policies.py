@@ -130,9 +130,9 @@ class Price:
         """Return what these tokens cost."""
         cached_price = self.input if self.cached is None else self.cached
         stored_price = self.input if self.stored is None else self.stored
-        stored = 0 if usage.stored is msgspec.UNSET else usage.stored
-        fresh = usage.input - usage.cached - stored
-        read = fresh * self.input + usage.cached * cached_price + stored * stored_price
+        stored_tokens = 0 if usage.stored is msgspec.UNSET else usage.stored
+        fresh = usage.input - usage.cached - stored_tokens
+        read = fresh * self.input + usage.cached * cached_price + stored_tokens * stored_price
         return (read + usage.output * self.output) / 1_000_000
 
 

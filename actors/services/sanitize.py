@@ -321,11 +321,11 @@ def usage_of(usage: object) -> Usage:
     """
     if not isinstance(usage, Usage):
         raise InvalidValue(f"usage is {type(usage).__name__}, not Usage")
-    *counts, stored, incomplete = astuple(usage)
-    rare = stored is not msgspec.UNSET or incomplete is not msgspec.UNSET
+    *counts, to_cache, incomplete = astuple(usage)
+    rare = to_cache is not msgspec.UNSET or incomplete is not msgspec.UNSET
     if not rare and {*map(type, counts)} == _WHOLE and min(counts) >= 0 and max(counts) <= GREATEST:
         return usage  # as nearly all are
-    for name, count in zip(_COUNTS, (*counts, stored, incomplete), strict=False):
+    for name, count in zip(_COUNTS, (*counts, to_cache, incomplete), strict=False):
         if type(count) is not int or not 0 <= count <= GREATEST:
             if name in ("stored", "incomplete") and count is msgspec.UNSET:
                 continue

@@ -40,7 +40,7 @@ async def on_trio(options: Mapping[str, Any]) -> None:
     config.graceful_timeout = 0.1
     async with gr.open_runtime(None, drain=0) as runtime, trio.open_nursery() as nursery:
 
-        async def host(*, task_status: trio.TaskStatus[list[str]]) -> None:
+        async def host(*, task_status: trio.TaskStatus[list[str]]) -> None:  # noqa: ASYNC128 - hypercorn calls it
             app: Any = asgi_app(runtime, token=TOKEN)
             await hypercorn.trio.serve(app, config, shutdown_trigger=done.wait, task_status=task_status, mode="asgi")
 

@@ -42,9 +42,9 @@ HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 def modules() -> list[Path]:
     """The files of the public modules: those of the package itself, and the packages that are public as a whole."""
     package = ROOT / "src/greenroom"
-    named = [path for path in sorted(package.glob("*.py")) if not path.stem.startswith("_")]
+    files = [path for path in sorted(package.glob("*.py")) if not path.stem.startswith("_")]
     rooms = [package / room / "__init__.py" for room in ("transport", "supervision", "supervision/chaos", "actors/abc")]
-    return [package / "__init__.py", *named, *sorted(package.glob("aio/__init__.py")), *rooms]
+    return [package / "__init__.py", *files, *sorted(package.glob("aio/__init__.py")), *rooms]
 
 
 def public_names(module: Path) -> list[str]:
@@ -115,11 +115,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     shim = SHIM_FILE.read_bytes() if SHIM_FILE.is_file() else b""
     files.append(File.generated(config, SHIM, content=shim))
     waiting = [ROOT / "docs" / file.src_uri for file in files.documentation_pages() if not file.generated_by]
-    seen: set[Path] = set()
+    taken_paths: set[Path] = set()
     while waiting:
         for path in linked_files(waiting.pop()):
-            if path not in seen:
-                seen.add(path)
+            if path not in taken_paths:
+                taken_paths.add(path)
                 files.append(File.generated(config, address_of(path), abs_src_path=str(path)))
                 if path.suffix == ".md":
                     waiting.append(path)
@@ -133,14 +133,14 @@ def menu(files: Files, reference_names: list[str]) -> list[Any]:
     references = [f"reference/{name}.md" for name in reference_names]
     pages = [file.src_uri for file in files.documentation_pages() if file.src_uri not in references]
     sections: list[Any] = ["README.md"]
-    listed = {"README.md"}
+    in_parts = {"README.md"}
     _, *parts = HEADING.split(start)
     for title, text in zip(parts[::2], parts[1::2], strict=True):
         entries = [target for target in LINK.findall(text) if target in pages and "/" not in target]
-        listed.update(entries)
+        in_parts.update(entries)
         sections.append({title: entries})
     sections.append({"Reference": references})
-    others = sorted(page for page in pages if page not in listed)
+    others = sorted(page for page in pages if page not in in_parts)
     folders = {page.partition("/")[0] for page in others}
     sections.extend(
         {folder.title(): [page for page in others if page.startswith(f"{folder}/")]} for folder in sorted(folders)
@@ -172,7 +172,7 @@ def with_links(text: str, source: str) -> str:
         path = (origin(source).parent / address).resolve()
         if not path.is_file():
             return match[1]
-        moved = posixpath.relpath(address_of(path), posixpath.dirname(source) or ".")
-        return f"{moved}#{anchor}" if anchor else moved
+        address = posixpath.relpath(address_of(path), posixpath.dirname(source) or ".")
+        return f"{address}#{anchor}" if anchor else address
 
     return LINK.sub(target, text)

@@ -15,7 +15,7 @@ import greenroom as gr
 from greenroom.testing import call
 from greenroom.transport import Address, Client, Limits, Principal, connect
 from greenroom.transport.client import ConnectionTiming, Forbidden, LogReset, NotAllowed, NotAuthenticated
-from greenroom.transport.client.event_buffer import MOST_EVENTS
+from greenroom.transport.client.unread_events import MOST_EVENTS
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("gateways")]
 

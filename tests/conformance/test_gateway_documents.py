@@ -254,6 +254,7 @@ async def play_refusals(play):
             assert (await play(route.method, target, token="wrong")).status == 401, target
     assert (await play("GET", "/healthz", headers={"host": "evil.example"})).status == 403
     assert (await play("GET", "/v1/agents", token=OTHER)).status == 403
+    assert (await play("GET", "/v1/me", token="wrong")).status == 401
 
 
 async def test_every_route_answers_as_the_document_says(tmp_path):
@@ -262,7 +263,18 @@ async def test_every_route_answers_as_the_document_says(tmp_path):
     async with gr.open_runtime(tmp_path / "runs.db", agents=agents()) as runtime:
         async with gateway(runtime, token=TOKEN, principals=[eve], a2a_default="clerk") as address:
             play = Player(address)
-            for target in ("/healthz", "/readyz", "/metrics", "/v1/me", "/v1/agents", "/v1/schemas"):
+            for target in (
+                *(
+                    "/healthz",
+                    "/readyz",
+                    "/metrics",
+                    "/v1/me",
+                    "/v1/agents",
+                    "/v1/schemas",
+                    "/v1/throughput",
+                    "/v1/prices",
+                ),
+            ):
                 assert (await play("GET", target)).status == 200
             known = (await play("GET", "/v1/agents")).json()["agents"]
             digests = [runtime.agents["clerk"].spec.digest]

@@ -182,6 +182,7 @@ LOOK = SEE.replace("ok", "unknown_artifact")
 DECIDE = SEE
 BEGIN = "unknown_run ok ok not_allowed unknown_run ok unauthenticated"
 JOIN = "not_allowed not_allowed ok not_allowed not_allowed ok unauthenticated"
+THREAD = "unknown_thread unknown_thread ok unknown_thread unknown_thread ok unauthenticated"
 COPY = "unknown_run not_allowed ok not_allowed unknown_run ok unauthenticated"
 ANSWER = "unprocessable ok ok ok unprocessable ok unauthenticated"
 RESUME = "unknown_target ok ok ok unknown_target ok unauthenticated"
@@ -208,10 +209,21 @@ ROADS = {
     "GET /v1/agents": [(Ask("GET", "/v1/agents"), TOKEN.replace("ok ok ok ok", "ok ok ok not_allowed", 1))],
     "GET /v1/rules": [(Ask("GET", "/v1/rules"), TOKEN), (Ask("GET", "/v1/rules?run=bob-open"), SEE)],
     "POST /v1/rules/{rule}/revoke": [(Ask("POST", "/v1/rules/none/revoke"), TOKEN.replace("ok", "unknown_rule"))],
+    "GET /v1/threads": [(Ask("GET", "/v1/threads"), TOKEN), (Ask("GET", "/v1/threads?by=ann"), TOKEN)],
+    "GET /v1/threads/{thread}/messages": [(Ask("GET", "/v1/threads/open/messages"), THREAD)],
+    "GET /v1/threads/{thread}/messages/{position}/parts/{place}": [
+        (Ask("GET", "/v1/threads/open/messages/1/parts/1"), THREAD.replace("ok", "unknown_part")),
+    ],
+    "GET /v1/throughput": [(Ask("GET", "/v1/throughput"), TOKEN)],
+    "GET /v1/prices": [(Ask("GET", "/v1/prices"), TOKEN)],
+    "GET /v1/tickets": [(Ask("GET", "/v1/tickets"), TOKEN), (Ask("GET", "/v1/tickets?agent=echo&tool=pay"), TOKEN)],
     "GET /v1/runs": [(Ask("GET", "/v1/runs?thread=open"), TOKEN), (Ask("GET", "/v1/runs?counts=true"), TOKEN)],
     "POST /v1/runs": [(Ask("POST", "/v1/runs", START), JOIN)],
     "GET /v1/runs/{run}": [(Ask("GET", "/v1/runs/bob-open"), SEE)],
     "GET /v1/runs/{run}/artifacts/{artifact}": [(Ask("GET", "/v1/runs/bob-open/artifacts/none.a1"), LOOK)],
+    "GET /v1/runs/{run}/parts/{sha256}": [
+        (Ask("GET", f"/v1/runs/bob-open/parts/{'0' * 64}"), SEE.replace("ok", "unknown_part")),
+    ],
     "GET /v1/runs/{run}/evidence": [(Ask("GET", "/v1/runs/bob-open/evidence"), SEE)],
     "GET /v1/runs/{run}/events": [(Ask("GET", "/v1/runs/bob-open/events"), SEE)],
     "POST /v1/runs/{run}/fork": [
@@ -273,6 +285,9 @@ FRAMES = {
     "subscribe": [(Frame("subscribe", {"run": "bob-open"}), SEE)],
     "unsubscribe": [(Frame("unsubscribe", {"run": "bob-open"}), " ".join(["unknown_run"] * 7))],
     "watch": [(Frame("watch", {"id": "w", "thread": "open"}), OPEN)],
+    "watchTickets": [(Frame("watchTickets", {"id": "w", "agent": "echo"}), OPEN)],
+    "threads": [(Frame("threads", {"id": "t"}), OPEN)],
+    "messages": [(Frame("messages", {"id": "m", "thread": "open"}), THREAD)],
     "unwatch": [(Frame("unwatch", {"id": "w"}), " ".join(["bad_message"] * 7))],
     "start": [(Frame("start", {"id": "s", **START}), JOIN)],
     "fork": [(Frame("fork", {"id": "f", "run": "bob-done", "step": 1}), COPY)],

@@ -40,7 +40,7 @@ class EchoDoor(HttpConnection):
 
     frame = staticmethod(text_frame)
 
-    async def _converse(self, ws, conversation):
+    async def _converse(self, ws, head, who):
         while True:
             message = await ws.get_message()
             if isinstance(message, str):

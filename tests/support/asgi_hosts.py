@@ -13,7 +13,7 @@ from hypercorn.config import Config
 import greenroom as gr
 from greenroom import aio
 from greenroom.transport import Address, asgi_app
-from greenroom.transport.bridge.host import Host
+from greenroom.transport.bridge.host import AsyncioHost
 from greenroom.transport.bridge.trio_thread import TrioThread
 
 BACKLOG = 2048
@@ -41,7 +41,7 @@ async def by_hypercorn(
     """As `greenroom.transport.serve`, by hypercorn in this run of trio."""
     app, leave = asgi_app(runtime, **options), trio.Event()
 
-    async def run(*, task_status: trio.TaskStatus[list[str]]) -> None:
+    async def run(*, task_status: trio.TaskStatus[list[str]]) -> None:  # noqa: ASYNC128 - hypercorn calls it
         with trio.CancelScope(shield=True):  # ends by `leave`, as a server ends by a signal
             await hypercorn.trio.serve(
                 app, quiet(host, port), shutdown_trigger=leave.wait, task_status=task_status, mode="asgi"
@@ -72,7 +72,7 @@ async def by_uvicorn(
     async def main(nursery: trio.Nursery) -> None:
         """Serve, in asyncio."""
         loop = asyncio.get_running_loop()
-        thread, ready = TrioThread(Host(loop)), loop.create_future()
+        thread, ready = TrioThread(AsyncioHost(loop)), loop.create_future()
 
         async def life() -> None:
             with trio.CancelScope(shield=True):  # ends by `close`
@@ -97,7 +97,7 @@ async def by_uvicorn(
             ended.set()
 
     async with trio.open_nursery() as nursery, trio.open_nursery() as bridge:
-        nursery.start_soon(run, bridge)
+        nursery.start_soon(run, bridge)  # noqa: ASYNC111 - `run` has ended before: `ended` says so
         await started.wait()
         try:
             task_status.started(address(host, listener.getsockname()[1], options))

@@ -10,16 +10,16 @@ from typing import Any
 import trio
 
 from greenroom import aio
-from greenroom.transport.bridge.host import Host
-from greenroom.transport.bridge.post import Post
+from greenroom.transport.bridge.host import AsyncioHost
+from greenroom.transport.bridge.post import CallbackPost
 
 
 @contextmanager
-def asyncio_thread() -> Iterator[Host]:
+def asyncio_thread() -> Iterator[AsyncioHost]:
     """A loop of asyncio in a thread, for calls from the present trio run."""
     loop = asyncio.new_event_loop()
-    host = Host(loop)
-    host.to_trio = Post(trio.lowlevel.current_trio_token().run_sync_soon)
+    host = AsyncioHost(loop)
+    host.to_trio = CallbackPost(trio.lowlevel.current_trio_token().run_sync_soon)
     thread = threading.Thread(target=loop.run_forever, name="asyncio")
     thread.start()
     try:
@@ -36,7 +36,7 @@ def asyncio_thread() -> Iterator[Host]:
 class OnAsyncio:
     """An object whose async methods, context managers and iterators are used in a loop of asyncio."""
 
-    def __init__(self, host: Host, inner: Any) -> None:
+    def __init__(self, host: AsyncioHost, inner: Any) -> None:
         self._host, self._inner = host, inner
 
     def __repr__(self) -> str:
@@ -62,7 +62,7 @@ class OnAsyncio:
 
 
 @asynccontextmanager
-async def entered(host: Host, manager: Any) -> AsyncIterator[OnAsyncio]:
+async def entered(host: AsyncioHost, manager: Any) -> AsyncIterator[OnAsyncio]:
     """Enter a context manager of asyncio."""
     value = await host.call(manager.__aenter__)
     try:
@@ -72,6 +72,6 @@ async def entered(host: Host, manager: Any) -> AsyncIterator[OnAsyncio]:
             await host.call(manager.__aexit__, None, None, None)
 
 
-def connect_on_asyncio(host: Host, url: str, **options: Any) -> AbstractAsyncContextManager[Any]:
+def connect_on_asyncio(host: AsyncioHost, url: str, **options: Any) -> AbstractAsyncContextManager[Any]:
     """`greenroom.aio.connect`."""
     return entered(host, aio.connect(url, **options))

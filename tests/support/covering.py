@@ -67,6 +67,7 @@ SHARES: Mapping[str, float] = {
     "tests/e2e/console/": 0.3,
     "tests/e2e/postgres/": 0.3,
     "tests/e2e/test_all_doors.py::test_every_door": 0.15,
+    "tests/e2e/test_asgi_gateway.py": 0.04,
     "tests/e2e/test_bench_smoke.py": 0.3,
     "tests/e2e/test_cli_work.py": 0.5,
     "tests/e2e/test_docs.py::test_every_block_of_the_page_does_what_the_page_says": 0.4,

@@ -65,8 +65,8 @@ PURE = (
     *(
         f"transport/client/{name}.py"
         for name in (
-            *("close_reasons", "endpoint", "errors", "event_buffer", "frames", "http_exchange", "link", "list_buffer"),
-            *("pending_requests", "subscriptions", "timing", "wire"),
+            *("close_reasons", "endpoint", "errors", "frames", "http_exchange", "link", "list_buffer"),
+            *("pending_requests", "subscriptions", "timing", "unread_events", "wire"),
         )
     ),
     *(f"transport/acp/{name}.py" for name in ("encoder", "forms", "questions", "requests", "updates")),

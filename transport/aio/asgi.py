@@ -43,7 +43,7 @@ class HostOutbox(Outbox):
         self._thread.send(partial(contextvars.copy_context().run, begin))
         try:
             await self.pump(send)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError:  # noqa: ASYNC103 - `_cut` has cancelled the task; `_wait` keeps every other one
             if not self._abandoned or self._task is None:
                 raise
             self._task.uncancel()
@@ -93,7 +93,7 @@ class HostOutbox(Outbox):
         try:
             if not self._items and not self.ended:
                 await self._news
-        except asyncio.CancelledError as error:
+        except asyncio.CancelledError as error:  # noqa: ASYNC103 - `serve` raises the cancellation at its end
             if self._cancelled is not None or self._abandoned or self._task is None:
                 raise
             self._cancelled = error  # raised at the end of the stream, which comes soon, or at a second cancel

@@ -1,4 +1,4 @@
-"""`AsyncioConnection`: the connections of a client on asyncio. `Link` decides; three tasks move the bytes.
+"""`AsyncioConnection`: the connections of a client on asyncio. `ClientLink` decides; three tasks move the bytes.
 
 The same three as in `client/trio_connection.py`: a reader, a writer that is the only sender, and a watchdog.
 """
@@ -18,7 +18,7 @@ from greenroom.supervision.exits import leaves
 from ..client.close_reasons import ConnectionLost
 from ..client.endpoint import Endpoint
 from ..client.errors import NotReachable
-from ..client.link import ConnectionState, Link
+from ..client.link import ClientLink, ConnectionState
 from ..client.timing import ConnectionTiming
 from .client_streams import Stream, open_stream
 
@@ -42,7 +42,7 @@ class AsyncioConnection:
         on_change: Callable[[ConnectionState], None] | None = None,
     ) -> None:
         program = f"greenroom/{__version__}"
-        self.link = Link(address, token=token, program=program, pace=pace, poke=self._poke, on_change=on_change)
+        self.link = ClientLink(address, token=token, program=program, pace=pace, poke=self._poke, on_change=on_change)
         self.context = context
         self.welcomed = asyncio.Event()
         self._pace = pace
@@ -59,12 +59,12 @@ class AsyncioConnection:
         """Connect, and reconnect, until `close` or until the gateway refuses the client permanently.
 
         Raises:
-            ConnectError: See `Link.lost`.
+            ConnectError: See `ClientLink.lost`.
         """
         while True:
-            parted = await self._visit()
+            loss = await self._visit()
             lot = (self._pace.lots or random.random)()
-            wait = self.link.lost(parted, self._loop.time(), lot, patient=patient)
+            wait = self.link.lost(loss, self._loop.time(), lot, patient=patient)
             if wait is None:
                 break
             await asyncio.sleep(wait)
@@ -83,7 +83,7 @@ class AsyncioConnection:
             await self._stay()
         except ConnectionLost as error:
             return error
-        except BaseExceptionGroup as group:
+        except BaseExceptionGroup as group:  # of the three tasks
             losses, other = group.split(ConnectionLost)
             if losses is None or other is not None:
                 raise

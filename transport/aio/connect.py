@@ -49,16 +49,16 @@ async def connect(
             task.exception()  # the block may raise its own in place of this one
 
     running.add_done_callback(ended)
-    welcomed = asyncio.create_task(connection.welcomed.wait())
+    greeting = asyncio.create_task(connection.welcomed.wait())
     cancellation: asyncio.CancelledError | None = None
     try:
-        await asyncio.wait((running, welcomed), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((running, greeting), return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
             yield Client(link, ASYNCIO, ssl_context)
             await connection.close()
     finally:
         link.end()
-        welcomed.cancel()
+        greeting.cancel()
         if not running.done():
             running.cancel()
             cancellation = await wait_through(running)  # noqa: ASYNC102 - its sockets close without waiting

@@ -103,7 +103,7 @@ class RunReader:
     thread: TrioThread
 
     def __repr__(self) -> str:
-        return repr(self.inner)
+        return f"<RunReader of {self.inner!r}>"
 
     page = in_trio(gr.RunReader.page)
     summaries = in_trio(gr.RunReader.summaries)
@@ -141,7 +141,7 @@ class Runtime:
     thread: TrioThread
 
     def __repr__(self) -> str:
-        return repr(self.inner)
+        return f"<Runtime of {self.inner!r}>"
 
     @property
     def principal(self) -> str:

@@ -24,7 +24,7 @@ _CANCELS: Final = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, Genera
 """Exceptions of a block that cancel the manager around it: the program ends, and nothing is to be waited for."""
 
 
-class Thread(Protocol):
+class CallingThread(Protocol):
     """What a call needs of its trio thread."""
 
     def send(self, callback: Callable[[], object]) -> None:
@@ -71,17 +71,17 @@ async def _end_of(scope: trio.CancelScope, function: Callable[[], Awaitable[T]])
     return None
 
 
-class Call(Generic[T]):
+class TrioCall(Generic[T]):
     """One call: a future of the host, and the trio task that ends the wait for it."""
 
-    def __init__(self, thread: Thread, function: Callable[[], Awaitable[T]]) -> None:
+    def __init__(self, thread: CallingThread, function: Callable[[], Awaitable[T]]) -> None:
         self._thread, self._function = thread, function
         self._context = contextvars.copy_context()
         self._scope = trio.CancelScope()
         self._future: asyncio.Future[Returned[T] | Raised | None] = thread.new_future()
 
     def __repr__(self) -> str:
-        return f"<Call of {self._function!r}>"
+        return f"<TrioCall of {self._function!r}>"
 
     async def result(self) -> T:
         """Call the function, and return its result. See `TrioThread.run`."""
@@ -116,7 +116,7 @@ class Call(Generic[T]):
 class Visit(AbstractAsyncContextManager[T]):
     """One block of the host inside a context manager of trio. See `TrioThread.enter`."""
 
-    def __init__(self, thread: Thread, make: Callable[[], AbstractAsyncContextManager[T]]) -> None:
+    def __init__(self, thread: CallingThread, make: Callable[[], AbstractAsyncContextManager[T]]) -> None:
         self._thread, self._make = thread, make
         self._context = contextvars.copy_context()
         self._scope, self._leave = trio.CancelScope(), trio.Event()

@@ -1,4 +1,4 @@
-"""`Host`: the asyncio loop of the host, as trio sees it."""
+"""`AsyncioHost`: the asyncio loop of the host, as trio sees it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from greenroom.actors.host_loop import IN_HOST
 from greenroom.supervision import Raised, Returned
 from greenroom.supervision.border import failure_of_call
 
-from .calls import Call, Thread, closed, value_of
-from .post import Post
+from .calls import CallingThread, TrioCall, closed, value_of
+from .post import CallbackPost
 
 
 class HostTaskCancelled(Exception):
     """The asyncio task of a call was cancelled, but not by the caller: the host did, or the code itself."""
 
 
-class Host:
+class AsyncioHost:
     """Calls coroutine functions in a host's loop, from trio; satisfies `greenroom.actors.host_loop.HostLoop`.
 
     Attributes:
@@ -35,13 +35,13 @@ class Host:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.to_trio: Post | None = None
-        self.thread: Thread | None = None
-        self._post = Post(loop.call_soon_threadsafe)
+        self.to_trio: CallbackPost | None = None
+        self.thread: CallingThread | None = None
+        self._post = CallbackPost(loop.call_soon_threadsafe)
         self.tasks: set[asyncio.Task[Any]] = set()
 
     def __repr__(self) -> str:
-        return f"<Host with {len(self.tasks)} tasks>"
+        return f"<AsyncioHost with {len(self.tasks)} tasks>"
 
     def send(self, callback: Callable[[], object]) -> None:
         """Call a function in the host's thread, soon. The function must not raise.
@@ -58,7 +58,7 @@ class Host:
         """Call an async function of trio; see `HostLoop.back`."""
         if self.thread is None:
             raise closed()
-        return await Call(self.thread, partial(function, *args)).result()
+        return await TrioCall(self.thread, partial(function, *args)).result()
 
     async def call(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
         """Call a coroutine function in a task of the host's loop; see `HostLoop.call`."""
@@ -68,7 +68,7 @@ class Host:
 class _HostCall:
     """One call: a trio task that waits, and the asyncio task that it waits for."""
 
-    def __init__(self, host: Host, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:
+    def __init__(self, host: AsyncioHost, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:
         self._host, self._function, self._args = host, function, args
         self._waiter = trio.lowlevel.current_task()
         self._context = contextvars.copy_context()
@@ -77,7 +77,7 @@ class _HostCall:
         self._end: Returned[Any] | Raised | None = None
 
     def __repr__(self) -> str:
-        return f"<_HostCall of {self._function!r}>"
+        return f"<HostCall of {self._function!r}>"
 
     async def result(self) -> Any:
         await trio.lowlevel.checkpoint_if_cancelled()

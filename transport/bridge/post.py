@@ -1,4 +1,4 @@
-"""`Post`: callbacks for the event loop of another thread."""
+"""`CallbackPost`: callbacks for the event loop of another thread."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 
-class Post:
+class CallbackPost:
     """Carries callbacks to another thread, in order; any thread may send.
 
     Waking a loop costs a system call, and the threads would compete for the interpreter at each one. Therefore the
@@ -20,7 +20,7 @@ class Post:
         self._awake = False
 
     def __repr__(self) -> str:
-        return f"<Post with {len(self._callbacks)} callbacks>"
+        return f"<CallbackPost with {len(self._callbacks)} callbacks>"
 
     def send(self, callback: Callable[[], object]) -> None:
         """Call a function in the other thread, soon. The function must not raise.

@@ -13,7 +13,7 @@ import trio
 from greenroom.supervision import Raised, Returned, acapture
 from greenroom.supervision.nursery import open_collapsing_nursery
 
-from .host import Host
+from .host import AsyncioHost
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class Buffer(Generic[T]):
     looks again, so that it misses nothing; the other end wakes it only if it waits.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: AsyncioHost) -> None:
         self._host = host
         self._items: deque[T] = deque()
         self._end: Returned[None] | Raised | None = None
@@ -121,7 +121,7 @@ class HostIterator(AsyncIterator[T]):
 
 @asynccontextmanager
 async def pumped(
-    make: Callable[[], AbstractAsyncContextManager[AsyncIterator[T]]], host: Host
+    make: Callable[[], AbstractAsyncContextManager[AsyncIterator[T]]], host: AsyncioHost
 ) -> AsyncIterator[Buffer[T]]:
     """Fill a buffer from an iterator of trio for the block; in trio's thread."""
     buffer: Buffer[T] = Buffer(host)

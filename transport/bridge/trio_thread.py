@@ -28,9 +28,9 @@ from greenroom.actors.errors import RuntimeClosed, UsageError
 from greenroom.actors.host_loop import HOST_LOOP
 from greenroom.supervision import capture
 
-from .calls import Call, Visit, closed, value_of
-from .host import Host
-from .post import Post
+from .calls import TrioCall, Visit, closed, value_of
+from .host import AsyncioHost
+from .post import CallbackPost
 from .stream import HostIterator, pumped
 from .waiting import wait_through
 
@@ -45,11 +45,11 @@ class TrioThread:
         host: The host's loop, for trio code that calls coroutine functions of asyncio.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: AsyncioHost) -> None:
         self.host = host
         host.thread = self
         self._open: set[asyncio.Future[Any]] = set()
-        self._inbox: Post | None = None
+        self._inbox: CallbackPost | None = None
         self._nursery: trio.Nursery | None = None
         self._closing: trio.Event | None = None
 
@@ -68,7 +68,7 @@ class TrioThread:
         Cancellation: the function is cancelled as trio cancels, and the call waits for its end. A result that arrives
         nevertheless is dropped.
         """
-        return await Call(self, partial(function, *args)).result()
+        return await TrioCall(self, partial(function, *args)).result()
 
     def enter(self, make: Callable[[], AbstractAsyncContextManager[T]]) -> AbstractAsyncContextManager[T]:
         """Enter an async context manager of trio for the block. One trio task enters and leaves it.
@@ -136,7 +136,7 @@ class TrioThread:
 
     async def main(self, started: Callable[[], object]) -> None:
         """Run in the thread until `close`."""
-        self._inbox = self.host.to_trio = Post(trio.lowlevel.current_trio_token().run_sync_soon)
+        self._inbox = self.host.to_trio = CallbackPost(trio.lowlevel.current_trio_token().run_sync_soon)
         self._closing = trio.Event()
         HOST_LOOP.set(self.host)
         try:
@@ -180,27 +180,27 @@ async def open_trio_thread(name: str = "greenroom") -> AsyncIterator[TrioThread]
     except RuntimeError:
         way = "write asyncio.run(main), or open the runtime with greenroom.open_runtime(...) in a program on trio"
         raise UsageError(f"greenroom.aio is for programs on asyncio, and this is called in none; {way}") from None
-    thread = TrioThread(Host(loop))
-    started, ended = loop.create_future(), loop.create_future()
+    thread = TrioThread(AsyncioHost(loop))
+    start, end = loop.create_future(), loop.create_future()
 
     def run() -> None:
-        end = capture(trio.run, thread.main, partial(_settle, started, None))
-        thread.tell(partial(_settle, started, None))  # if trio has not begun
-        thread.tell(partial(_settle, ended, end))
+        outcome = capture(trio.run, thread.main, partial(_settle, start, None))
+        thread.tell(partial(_settle, start, None))  # if trio has not begun
+        thread.tell(partial(_settle, end, outcome))
 
     worker = threading.Thread(target=contextvars.copy_context().run, args=(run,), name=name, daemon=True)
     worker.start()
     try:
-        cancellation = await wait_through(started)
+        cancellation = await wait_through(start)
         if cancellation is not None:
             raise cancellation
         yield thread
     finally:
         thread.close()
-        cancellation = await wait_through(ended)  # noqa: ASYNC102 - the thread ends soon
+        cancellation = await wait_through(end)  # noqa: ASYNC102 - the thread ends soon
         worker.join()  # the thread has nothing left to do
         thread.ended()
-    value_of(ended.result())
+    value_of(end.result())
     if cancellation is not None:
         raise cancellation
 

@@ -33,9 +33,8 @@ from . import frames, http_requests, remembered_rules
 from .arguments import checked, command_id_of, filter_fields, moment_text, optional, sent_always, sent_attachment
 from .endpoint import read_target
 from .errors import refusal
-from .event_buffer import OnReset
 from .event_iterator import EventIterator
-from .link import ConnectionState, Link
+from .link import ClientLink, ConnectionState
 from .list_buffer import PREFIX, ListedRuns
 from .run_lists import RunListIterator
 from .started_run import StartedRun, started_of
@@ -43,6 +42,7 @@ from .thread_requests import ThreadRequests
 from .timing import ConnectionTiming
 from .trio_connection import TrioConnection
 from .trio_streams import TRIO
+from .unread_events import OnReset
 from .waiting import Loop, ask
 
 _DECIDE: Final = ("result", "edited_arguments", "reason", "fingerprint", "decision_id")
@@ -55,7 +55,7 @@ class Client(ThreadRequests):
     scope.
     """
 
-    def __init__(self, link: Link, loop: Loop, context: ssl.SSLContext | None) -> None:
+    def __init__(self, link: ClientLink, loop: Loop, context: ssl.SSLContext | None) -> None:
         self._link, self._loop, self._context = link, loop, context
         self._address = link.address
 

@@ -8,11 +8,11 @@ from typing_extensions import override
 
 from greenroom.actors.contract.envelope import Event
 
-from .event_buffer import EventBuffer, OnReset
+from .unread_events import OnReset, UnreadEvents
 from .waiting import Loop, News
 
 
-class EventIterator(EventBuffer, AsyncIterator[Event]):
+class EventIterator(UnreadEvents, AsyncIterator[Event]):
     """The events of one run, delivered exactly once and in order across any number of connections. For one task.
 
     Cancellation: a cancelled iteration loses no event; the next iteration returns the event that the cancelled one

@@ -1,4 +1,4 @@
-"""`Link`: the connections of one client, decided without I/O: what is sent when, what an answer means, what follows.
+"""`ClientLink`: the connections of one client, without I/O: what is sent when, what an answer means, what follows.
 
 An adapter owns the bytes and the clock (`trio_connection.py`, `aio/client_connection.py`). For each connection the
 adapter calls `begin`, then `receive` with what arrives, sends what `send` returns, and looks at `watch`:
@@ -52,7 +52,7 @@ from .list_buffer import RunLists
 from .pending_requests import PendingAnswers
 from .subscriptions import RunSubscriptions
 from .timing import ConnectionTiming, RateLimit
-from .wire import Rejected, Wire, WireClosed
+from .wire import ClientWire, Rejected, WireClosed
 
 logger: Final = logging.getLogger("greenroom.client")
 
@@ -74,7 +74,7 @@ class ConnectionState:
     attempt: int = 0
 
 
-class Link:
+class ClientLink:
     """The connections of one client, one after the other.
 
     Attributes:
@@ -104,7 +104,7 @@ class Link:
         self.state = ConnectionState(connected=False, reason="not connected yet")
         self._program, self._pace, self._on_change = program, pace, on_change
         self._gone: ConnectError | None = None
-        self._wire: Wire | None = None
+        self._wire: ClientWire | None = None
         self._allowance = RateLimit(1.0)
         self._deadline = self._began = self._heard = 0.0
         self._attempt = 0
@@ -113,7 +113,7 @@ class Link:
 
     def __repr__(self) -> str:
         """Show the address and the state."""
-        return f"<Link to {self.address.url}: {'connected' if self.state.connected else self.state.reason}>"
+        return f"<ClientLink to {self.address.url}: {'connected' if self.state.connected else self.state.reason}>"
 
     def check(self) -> None:
         """Check that the client is still usable.
@@ -134,7 +134,7 @@ class Link:
         if self.token:
             headers.append((b"authorization", f"Bearer {self.token}".encode()))
         address = self.address
-        self._wire = Wire(address.authority, address.path, subprotocol=SUBPROTOCOL, headers=headers)
+        self._wire = ClientWire(address.authority, address.path, subprotocol=SUBPROTOCOL, headers=headers)
         return self._deadline
 
     def receive(self, data: bytes, now: float) -> None:
@@ -209,7 +209,7 @@ class Link:
 
     # --- one connection after the other ------------------------------------------------------------------------------
 
-    def lost(self, parted: ConnectionLost, now: float, lot: float, *, patient: bool) -> float | None:
+    def lost(self, loss: ConnectionLost, now: float, lot: float, *, patient: bool) -> float | None:
         """Handle the end of a connection; return the seconds until the next one, None if there is none.
 
         `lot`: A random number from 0 to 1, so that many clients do not come back together.
@@ -224,16 +224,16 @@ class Link:
         if self.closing:
             return None
         first = self.welcome is None
-        if parted.fatal or (first and not patient):
-            self._give_up(parted.error)
+        if loss.fatal or (first and not patient):
+            self._give_up(loss.error)
             if first:
-                raise parted.error
+                raise loss.error
             return None
         settled = self.state.connected and now - self._began >= self._pace.settled
         self._attempt = 1 if settled else self._attempt + 1
-        wait = self._pace.wait(self._attempt, lot) if parted.wait is None else parted.wait
-        logger.info("no connection (%s); the next attempt is in %.2f s", parted, wait)
-        self._tell(ConnectionState(connected=False, reason=str(parted), wait=wait, attempt=self._attempt))
+        wait = self._pace.wait(self._attempt, lot) if loss.wait is None else loss.wait
+        logger.info("no connection (%s); the next attempt is in %.2f s", loss, wait)
+        self._tell(ConnectionState(connected=False, reason=str(loss), wait=wait, attempt=self._attempt))
         return wait
 
     def end(self) -> None:
@@ -258,12 +258,12 @@ class Link:
 
     # --- what the gateway says ---------------------------------------------------------------------------------------
 
-    def _of_connection(self) -> Wire:
+    def _of_connection(self) -> ClientWire:
         if self._wire is None:
             raise RuntimeError("a link is used before begin()")
         return self._wire
 
-    def _messages(self, wire: Wire, data: bytes) -> Iterable[str | bytes]:
+    def _messages(self, wire: ClientWire, data: bytes) -> Iterable[str | bytes]:
         was_accepted = wire.accepted
         for text in wire.receive(data):
             if not was_accepted:
@@ -273,7 +273,7 @@ class Link:
         if wire.accepted and not was_accepted:
             self._accepted(wire)
 
-    def _accepted(self, wire: Wire) -> None:
+    def _accepted(self, wire: ClientWire) -> None:
         if wire.subprotocol != SUBPROTOCOL:
             raise ConnectionLost(close_reasons.wrong_protocol(self.address, "it names no such subprotocol"), fatal=True)
         if not self.token:  # a hello without a token: the gateway answers immediately whether a token is required

@@ -1,4 +1,4 @@
-"""`TrioConnection`: the connections of a client on trio. `Link` decides; three tasks move the bytes.
+"""`TrioConnection`: the connections of a client on trio. `ClientLink` decides; three tasks move the bytes.
 
 The reader waits for nothing but the gateway. The writer is the only sender: a cancelled send would leave a torn frame.
 The watchdog ends a connection that is silent.
@@ -20,7 +20,7 @@ from greenroom.supervision.nursery import open_collapsing_nursery
 from .close_reasons import ConnectionLost
 from .endpoint import Endpoint
 from .errors import NotReachable
-from .link import ConnectionState, Link
+from .link import ClientLink, ConnectionState
 from .timing import ConnectionTiming
 from .trio_streams import CHUNK, open_stream
 
@@ -43,7 +43,7 @@ class TrioConnection:
         on_change: Callable[[ConnectionState], None] | None = None,
     ) -> None:
         program = f"greenroom/{__version__}"
-        self.link = Link(address, token=token, program=program, pace=pace, poke=self._poke, on_change=on_change)
+        self.link = ClientLink(address, token=token, program=program, pace=pace, poke=self._poke, on_change=on_change)
         self.context = context
         self._pace = pace
         self._work, self._welcomed, self._closed = trio.Event(), trio.Event(), trio.Event()
@@ -60,16 +60,16 @@ class TrioConnection:
         Started at the first welcome.
 
         Raises:
-            ConnectError: See `Link.lost`.
+            ConnectError: See `ClientLink.lost`.
         """
 
         def started() -> None:
             task_status.started()
 
         while True:
-            parted = await self._visit(started)
+            loss = await self._visit(started)
             lot = (self._pace.lots or random.random)()
-            wait = self.link.lost(parted, trio.current_time(), lot, patient=patient)
+            wait = self.link.lost(loss, trio.current_time(), lot, patient=patient)
             if wait is None:
                 break
             await trio.sleep(wait)

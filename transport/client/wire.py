@@ -1,4 +1,4 @@
-"""`Wire`: the WebSocket of one connection, as bytes in and bytes out. Pure.
+"""`ClientWire`: the WebSocket of one connection, as bytes in and bytes out. Pure.
 
 Request ->  AcceptConnection            messages  ->  CloseConnection in either direction  ->  closed
 ->  RejectConnection, its body  ->  Rejected
@@ -47,7 +47,7 @@ class WireClosed(Exception):
         self.code, self.reason = code, reason
 
 
-class Wire:
+class ClientWire:
     """A client's WebSocket. The owner of the bytes calls `receive` with what arrives, and sends `take`.
 
     Attributes:
@@ -69,7 +69,7 @@ class Wire:
         self._end: WireClosed | None = None
 
     def __repr__(self) -> str:
-        return f"<Wire {'closed' if self._end else 'open' if self.accepted else 'connecting'}>"
+        return f"<ClientWire {'closed' if self._end else 'open' if self.accepted else 'connecting'}>"
 
     @property
     def ended(self) -> WireClosed | None:

@@ -61,7 +61,7 @@ class Doorways:
         return self._at(str(host or ""), port if isinstance(port, int) else None)
 
     def _policy(self, host: str, port: int | None) -> OriginPolicy:
-        addresses = [] if port is None else [(host, port)]
+        addresses = [(host, port or 80)] if port or is_loopback(host) else []
         names = own_hosts(addresses, self._names) if self._names or is_loopback(host) else None
         return OriginPolicy(hosts=names, origins=self._origins)
 

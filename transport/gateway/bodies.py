@@ -330,8 +330,6 @@ BODIES: Final[Mapping[str, type[msgspec.Struct]]] = {
         RuleLine,
         RuleList,
         RunList,
-        EndedHour,
-        PriceLine,
         PriceList,
         Throughput,
         ThreadList,

@@ -21,6 +21,7 @@ from greenroom.supervision import failure_of
 from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..protocol.codes import SUBPROTOCOL, Refused
+from .access import Principal
 from .exchange import HUNG_UP, Fields, PeerGone, Watched, answer, fields_of, may_converse, turned_away
 from .frame_stream import MessagesEnded
 from .gateway import Gateway
@@ -253,10 +254,13 @@ class HttpConnection:
             async with open_collapsing_nursery() as nursery:
                 ws = await self._accepted(nursery)
                 if ws is not None:
-                    await converse(gateway, self.stream, TrioMessages(ws), head, principal)
+                    await self._converse(ws, head, principal)
                 nursery.cancel_scope.cancel()
         except (trio_websocket.ConnectionClosed, LocalProtocolError):
             pass  # trio-websocket's reader answered a disconnected peer, or a peer that sends after its close frame
+
+    async def _converse(self, ws: trio_websocket.WebSocketConnection, head: Head, who: Principal | None) -> None:
+        await converse(self.gateway, self.stream, TrioMessages(ws), head, who)
 
     async def _accepted(self, nursery: trio.Nursery) -> trio_websocket.WebSocketConnection | None:
         with trio.move_on_after(HANDSHAKE):

@@ -62,11 +62,11 @@ def read_prices(file: Path) -> Mapping[str, gr.Price]:
     if len(data) > FILE_BYTES:
         raise gr.UsageError(f"the file of prices {file} has more than {FILE_BYTES:,} bytes")
     try:
-        found = msgspec.json.decode(data, type=dict[str, _Price])
+        table = msgspec.json.decode(data, type=dict[str, _Price])
     except msgspec.DecodeError as error:
         form = '{"openai:gpt-5-mini": {"input": 0.25, "output": 2.0}}, per million tokens'
         raise gr.UsageError(f"the file of prices {file}: {error}; write {form}") from error
-    return checked_prices({name: gr.Price(**msgspec.structs.asdict(price)) for name, price in found.items()})
+    return checked_prices({name: gr.Price(**msgspec.structs.asdict(price)) for name, price in table.items()})
 
 
 async def prices(gateway: Gateway, _: Request) -> Response:

@@ -48,13 +48,13 @@ def _cells(ends: Iterable[EndedRuns]) -> Counter[Cell]:
 
 async def _visible(reader: gr.RunReader, who: Principal, first: datetime) -> tuple[Counter[Cell], bool]:
     """Count the visible runs that began and ended since a time; the newest ones only, if there are very many."""
-    counts, counted, cursor = Counter[Cell](), 0, None
+    counts, total, cursor = Counter[Cell](), 0, None
     while True:
         query = gr.RunQuery(status=RunStatus.DONE, since=first, limit=PAGE, cursor=cursor)
         page = await visible_page(reader, who, query)
         counts.update(_ends(page.lines))
-        counted, cursor = counted + len(page.lines), page.cursor
-        if cursor is None or counted >= COUNTED:
+        total, cursor = total + len(page.lines), page.cursor
+        if cursor is None or total >= COUNTED:
             return counts, cursor is None
 
 

@@ -163,7 +163,7 @@ class AsgiApp:
     ) -> bool | None:
         """Close all connections with a reconnect delay, which takes at most 5 s. No run is ended."""
         try:
-            return await self._stack.__aexit__(kind, error, traceback)
+            return await self._stack.__aexit__(kind, error, traceback)  # noqa: ASYNC102 - as `async with` would
         finally:
             self._opened = None
 
@@ -269,7 +269,7 @@ def gateway_opener(**options: Unpack[AsgiOptions]) -> OpensGateway:
         )
         server = OpenGateway(make(OriginPolicy(hosts=None)), doorways)
 
-        async def run(*, task_status: trio.TaskStatus[None]) -> None:
+        async def run(*, task_status: trio.TaskStatus[None]) -> None:  # noqa: ASYNC128 - `supervise` calls it
             await supervise(server.gateway, server.connections, task_status.started)
 
         async with open_collapsing_nursery() as nursery:

@@ -25,8 +25,8 @@ def without_nulls(schema: JSONObject, value: V) -> V:
 
     Linear in the size of the value, times the alternatives of a union. Pure.
     """
-    fitted: V = _fitted(schema, value, schema, 0)
-    return fitted
+    fit: V = _fitted(schema, value, schema, 0)
+    return fit
 
 
 def takes_null(schema: JSONValue, root: JSONObject) -> bool:
@@ -38,12 +38,12 @@ def takes_null(schema: JSONValue, root: JSONObject) -> bool:
         schema: a part of `root`.
         root: The whole schema, for references.
     """
-    queue, seen = [schema], set[int]()
+    queue, passed_parts = [schema], set[int]()
     while queue:
         part = _resolved(queue.pop(), root)
-        if id(part) in seen:
+        if id(part) in passed_parts:
             continue
-        seen.add(id(part))
+        passed_parts.add(id(part))
         union = part.get("anyOf", part.get("oneOf"))
         if isinstance(union, list | tuple) and not _SAYING.intersection(part):
             queue.extend(union)
@@ -76,12 +76,12 @@ def _fitted(schema: JSONValue, value: JSONValue, root: JSONObject, depth: int) -
 
 
 def _object(part: JSONObject, value: JSONObject, root: JSONObject, depth: int) -> JSONObject:
-    names, required = part.get("properties"), _items(part.get("required"))
+    names, demands = part.get("properties"), _items(part.get("required"))
     if not isinstance(names, Mapping):
         return value
     out: dict[str, JSONValue] = {}
     for name, item in value.items():
-        if item is None and name in names and name not in required and not takes_null(names[name], root):
+        if item is None and name in names and name not in demands and not takes_null(names[name], root):
             continue
         out[name] = _fitted(names[name], item, root, depth + 1) if name in names else item
     same = len(out) == len(value) and all(out[name] is item for name, item in value.items())

@@ -128,8 +128,8 @@ def _tools(request: ModelRequest) -> dict[str, JSONValue]:
     """Return the fields of the tools, and of the choice among them."""
     tools = [*map(_tool, request.tools), *provider_tools(request.settings)]
     choice = _choice(request.tool_choice, request.settings.get("parallel_tool_calls"))
-    chosen = {"tool_choice": choice} if request.tools and choice != {"type": "auto"} else {}
-    return {**({"tools": tools} if tools else {}), **chosen}
+    choice_field = {"tool_choice": choice} if request.tools and choice != {"type": "auto"} else {}
+    return {**({"tools": tools} if tools else {}), **choice_field}
 
 
 def _tool(tool: ToolInfo) -> JSONObject:

@@ -168,10 +168,10 @@ class _StrictWriter:
             raise NoStrictForm
         self._properties += len(names)
         self._count(names=names)
-        required = schema.get("required")
-        required = required if isinstance(required, list | tuple) else ()
+        demands = schema.get("required")
+        demands = demands if isinstance(demands, list | tuple) else ()
         out["properties"] = {
-            name: self.written(part, depth + 1) if name in required else self._optional(part, depth + 1)
+            name: self.written(part, depth + 1) if name in demands else self._optional(part, depth + 1)
             for name, part in names.items()
         }
         out["required"] = list(names)

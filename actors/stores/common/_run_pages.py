@@ -178,9 +178,9 @@ def read_together(query: RunQuery) -> int:
 def page_of(query: RunQuery, lines: Iterable[Line], counts: RunCounts | None) -> RunPage:
     """Return the first page of the lines; the rest is not read."""
     runs, unreadable, size, last, more = list[RunSummary](), list[str](), 0, None, False
-    longest, most_bytes = (None, PAGE_BYTES) if query.text is None else (SEARCHED, SEARCHED_BYTES)
-    for looked, (position, line, read) in enumerate(lines):
-        if len(runs) >= query.limit or size >= most_bytes or looked == longest:
+    most_runs, most_bytes = (None, PAGE_BYTES) if query.text is None else (SEARCHED, SEARCHED_BYTES)
+    for number, (position, line, read) in enumerate(lines):
+        if len(runs) >= query.limit or size >= most_bytes or number == most_runs:
             more = True
             break
         if isinstance(line, str):
@@ -203,19 +203,19 @@ HOUR: Final = 3_600_000
 def ended_of(rows: Iterable[tuple[int, str, bool, int]]) -> tuple[EndedRuns, ...]:
     """Return the counts of rows: number of the hour since 1970, stage, whether there is a code, count."""
     return tuple(
-        EndedRuns(hour=moment(hour * HOUR), outcome=_outcome(stage, coded), count=count)
-        for hour, stage, coded, count in sorted(rows)
+        EndedRuns(hour=moment(hour * HOUR), outcome=_outcome(stage, with_code), count=count)
+        for hour, stage, with_code, count in sorted(rows)
     )
 
 
-def _outcome(stage: str, coded: bool) -> ListedOutcome:
+def _outcome(stage: str, with_code: bool) -> ListedOutcome:
     match Stage(stage):
         case Stage.FAILED:
             return "failed"
         case Stage.CANCELLED:
             return "cancelled"
         case _:
-            return "stopped" if coded else "completed"
+            return "stopped" if with_code else "completed"
 
 
 def whole_page(lines: Iterable[RunSummary | str], counts: RunCounts | None) -> RunPage:

@@ -66,10 +66,10 @@ class TextSearch:
         if self.text in run_id.casefold():
             return True
         return any(
-            self.text in said.casefold() and self.text in self.shown(said).casefold()
+            self.text in text.casefold() and self.text in self.shown(text).casefold()
             for frame in (first, last)
             if frame is not None
-            for said in _texts(frame)
+            for text in _texts(frame)
         )
 
 

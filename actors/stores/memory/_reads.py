@@ -151,8 +151,8 @@ class TableReads(RunStore, ValueStore):
     async def throughput(self, since: datetime) -> Sequence[EndedRuns]:
         least = milliseconds(since)
         runs = (await self._read()).runs.values()
-        ends = ((ended, run.row) for run in runs if (ended := run.ended) is not None and ended >= least)
-        counts = Counter((ended // HOUR, row.stage.value, code_of(row) is not None) for ended, row in ends)
+        ends = ((at, run.row) for run in runs if (at := run.ended) is not None and at >= least)
+        counts = Counter((at // HOUR, row.stage.value, code_of(row) is not None) for at, row in ends)
         return ended_of((*key, count) for key, count in counts.items())
 
     @override
@@ -190,7 +190,7 @@ class TableReads(RunStore, ValueStore):
 def _open_tickets(ledger: MemoryTables, query: TicketQuery, behind: _paging.Position | None) -> Iterator[ListedTicket]:
     """The tickets of a list, in its order, behind a position."""
     runs = ledger.open.values() if query.run_ids is None else map(ledger.open.get, dict.fromkeys(query.run_ids))
-    found = [
+    lines = [
         ((milliseconds(ticket.requested_at), run.ticket_numbers[ticket.ticket_id]), run.info, ticket)
         for run in runs
         if run is not None
@@ -198,8 +198,8 @@ def _open_tickets(ledger: MemoryTables, query: TicketQuery, behind: _paging.Posi
         if query.matches(run.info, ticket)
     ]
     newest = query.order == "newest"
-    found.sort(key=itemgetter(0), reverse=newest)
-    for position, info, ticket in found:
+    lines.sort(key=itemgetter(0), reverse=newest)
+    for position, info, ticket in lines:
         if behind is None or (position < behind if newest else position > behind):
             yield line_of(query, info, ticket, position)
 
@@ -209,8 +209,8 @@ def _line(position: _paging.Position, run: RunTables, search: TextSearch | None)
     if search is None:
         return position, run.summary(), 0
     first, last = run.frames[0], run.frames[-1] if run.ended is not None else None
-    found = search.finds(run.info.run_id, first, last)
-    return position, run.summary() if found else None, len(first) + len(last or b"")
+    is_hit = search.finds(run.info.run_id, first, last)
+    return position, run.summary() if is_hit else None, len(first) + len(last or b"")
 
 
 def _listed(

@@ -162,9 +162,9 @@ def throughput(link: Link, since: int) -> tuple[EndedRuns, ...]:
 def backlog(link: Link) -> Backlog:
     """Count what is not done, in one statement."""
     rows = list(link.execute(_BACKLOG)) or [(0, 0, 0, 0, 0, None)]
-    created, running, waiting, threads, tickets, oldest = rows[0]
+    to_begin, running, waiting, threads, tickets, oldest = rows[0]
     return Backlog(
-        runs=RunCounts(created=created, running=running, waiting=waiting),
+        runs=RunCounts(created=to_begin, running=running, waiting=waiting),
         threads=threads,
         tickets=tickets,
         oldest_ticket=moment_of(oldest),

@@ -82,12 +82,12 @@ def _lines(
 
     for candidates in positions(query, behind, find):
         for position in candidates:
-            found, read = (True, 0) if search is None else _found(connection, position[1], search)
-            line, size = line_of(connection, position[1]) if found else (None, 0)
+            is_hit, read = (True, 0) if search is None else _is_hit(connection, position[1], search)
+            line, size = line_of(connection, position[1]) if is_hit else (None, 0)
             yield position, line, read + size
 
 
-def _found(connection: sqlite3.Connection, number: int, search: TextSearch) -> tuple[bool, int]:
+def _is_hit(connection: sqlite3.Connection, number: int, search: TextSearch) -> tuple[bool, int]:
     """Return whether the text is in a run, and the bytes read for that."""
     run_id, first, last = connection.execute(_ENDS, (number,)).fetchone()
     return search.finds(run_id, first, last), len(first or b"") + len(last or b"")

@@ -53,9 +53,9 @@ async def _end(
     """Write the terminal commit, whose event has the payload."""
     stage, termination = TERMINATION_STAGE[kind], Termination(kind=kind, code=code)
     commit = author.make(row=replace(author.row, stage=stage, termination=termination), at=at)
-    sent = SubmittedCommit()
-    author.store.submit(author.claim, commit, [_event(payload)], sent.deliver)
-    expect((await sent.receipt()).kind, "committed", "the run ends")
+    submission = SubmittedCommit()
+    author.store.submit(author.claim, commit, [_event(payload)], submission.deliver)
+    expect((await submission.receipt()).kind, "committed", "the run ends")
 
 
 async def _named(store: Store, query: RunQuery) -> list[str]:
@@ -67,8 +67,8 @@ async def _named(store: Store, query: RunQuery) -> list[str]:
             [query.matches(line) for line in page.runs], [True] * len(page.runs), "each listed run matches the query"
         )
         names += [line.info.run_id for line in page.runs]
-        known = await store.runs(attrs.evolve(query, limit=100, cursor=None), among=names)
-        expect({line.run_id for line in known.runs}, {*names}, "the same of these runs alone")
+        again = await store.runs(attrs.evolve(query, limit=100, cursor=None), among=names)
+        expect({line.run_id for line in again.runs}, {*names}, "the same of these runs alone")
         if page.cursor is None:
             return names
         query = attrs.evolve(query, cursor=page.cursor)
@@ -82,7 +82,7 @@ async def lists_are_filtered_by_who_when_and_text(store: Store, _: ReportLog, me
     for i, (run_id, title) in enumerate(zip(ids, titles, strict=True)):
         at = NOW + timedelta(minutes=i)
         await _author(store, run_id, me, title=title, by="ann" if i % 2 else "bob", created_at=at)
-    for text, expected in (
+    for text, indexes in (
         ("REFUND", [2, 0]),
         ("ärger", [2]),
         ("%", [1]),
@@ -92,7 +92,7 @@ async def lists_are_filtered_by_who_when_and_text(store: Store, _: ReportLog, me
         ("nothing of it", []),
     ):
         lines = await _named(store, RunQuery(agent=me, text=text, limit=1))
-        expect(lines, [ids[i] for i in expected], f"by text {text!r}")
+        expect(lines, [ids[i] for i in indexes], f"by text {text!r}")
     expect(await _named(store, RunQuery(agent=me, by="ann", limit=1)), [ids[3], ids[1]], "by the one that started them")
     expect(await _named(store, RunQuery(agent=me, by="an")), [], "whole names only")
     since, until = NOW + timedelta(minutes=1), NOW + timedelta(minutes=3)
@@ -115,29 +115,29 @@ async def lists_are_filtered_by_who_when_and_text(store: Store, _: ReportLog, me
 @scenario
 async def a_text_is_found_in_the_input_and_in_the_end_of_a_run(store: Store, _: ReportLog, me: str) -> None:
     """A search reads the first event, and of a done run the last one; a page reads so many bytes, and has a cursor."""
-    asked = await _author(store, f"{me}.asked", me, said='Where is my "Lamp"?\nI wait.')
-    answered = await _author(store, f"{me}.answered", me, said="hello")
-    shaped = await _author(store, f"{me}.shaped", me, said="hello")
-    failed = await _author(store, f"{me}.failed", me, said="hello")
-    await asked.write()
-    await _end(answered, TerminationKind.NATURAL_END, output="The LAMP is on its way to Ölgasse")
-    await _end(shaped, TerminationKind.NATURAL_END, output={"lamps": ["big lamp"], "at": "Ölgasse"})
-    await _end(failed, TerminationKind.ERROR, "model_error", detail="no lamp oil")
-    for text, expected in (
-        ("lamp", [failed, shaped, answered, asked]),
-        ('my "lamp"?\ni', [asked]),
-        ("ÖLGASSE", [shaped, answered]),
+    waiting = await _author(store, f"{me}.asked", me, said='Where is my "Lamp"?\nI wait.')
+    of_text = await _author(store, f"{me}.answered", me, said="hello")
+    of_data = await _author(store, f"{me}.shaped", me, said="hello")
+    of_error = await _author(store, f"{me}.failed", me, said="hello")
+    await waiting.write()
+    await _end(of_text, TerminationKind.NATURAL_END, output="The LAMP is on its way to Ölgasse")
+    await _end(of_data, TerminationKind.NATURAL_END, output={"lamps": ["big lamp"], "at": "Ölgasse"})
+    await _end(of_error, TerminationKind.ERROR, "model_error", detail="no lamp oil")
+    for text, authors in (
+        ("lamp", [of_error, of_data, of_text, waiting]),
+        ('my "lamp"?\ni', [waiting]),
+        ("ÖLGASSE", [of_data, of_text]),
         ("payload", []),
         ("hello lamp", []),
     ):
         lines = await _named(store, RunQuery(agent=me, text=text, limit=2))
-        expect(lines, [author.run_id for author in expected], f"by text {text!r}")
+        expect(lines, [author.run_id for author in authors], f"by text {text!r}")
     hides = (
         await store.runs(RunQuery(agent=me, text="lamp"), shown=lambda text: text.replace("LAMP", "[hidden]"))
     ).runs
     expect(
         [line.run_id for line in hides],
-        [author.run_id for author in (failed, shaped, asked)],
+        [author.run_id for author in (of_error, of_data, waiting)],
         "a text that the reader's redaction hides is not found",
     )
     for number in range(4):
@@ -145,7 +145,7 @@ async def a_text_is_found_in_the_input_and_in_the_end_of_a_run(store: Store, _: 
     page = await store.runs(RunQuery(agent=me, text="lamp"))
     expect((page.runs, page.cursor is None), ((), False), "a page ends after a number of bytes, without a hit")
     lines = await _named(store, RunQuery(agent=me, text="my", prefix=f"{me}.a"))
-    expect(lines, [asked.run_id], "together with the other filters")
+    expect(lines, [waiting.run_id], "together with the other filters")
 
 
 @scenario
@@ -178,9 +178,9 @@ async def lists_are_filtered_by_outcome_code_and_tool(store: Store, _: ReportLog
         ({"tool": "pay", "status": Stage.COMPLETED}, "stopped plain"),
         ({"tool": "loo"}, ""),
     )
-    for values, expected in filters:
+    for values, names in filters:
         lines = await _named(store, RunQuery(agent=me, limit=1, **values))
-        expect(lines, [f"{me}.{name}" for name in expected.split()], f"by {values}")
+        expect(lines, [f"{me}.{name}" for name in names.split()], f"by {values}")
 
 
 @scenario
@@ -323,14 +323,14 @@ async def open_tickets_of_all_runs_are_listed(store: Store, _: ReportLog, me: st
     await _answer(authors[3], 1, 8, Stage.COMPLETED)
     await _answer(authors[1], 9, 9)  # the run works again, and its question is open
     query = TicketQuery(agent=me, limit=1)
-    expected = [f"{me}.{name}" for name in ("0.t2", "0.t1", "1.t1", "2.t2")]
-    expect(await _open_tickets(store, query), expected, "the oldest first")
+    run_ids = [f"{me}.{name}" for name in ("0.t2", "0.t1", "1.t1", "2.t2")]
+    expect(await _open_tickets(store, query), run_ids, "the oldest first")
     newest = await _open_tickets(store, attrs.evolve(query, order="newest"))
-    expect(newest, expected[::-1], "the newest first")
-    expect(await _open_tickets(store, attrs.evolve(query, tool="pay")), expected, "of a tool")
+    expect(newest, run_ids[::-1], "the newest first")
+    expect(await _open_tickets(store, attrs.evolve(query, tool="pay")), run_ids, "of a tool")
     expect(await _open_tickets(store, attrs.evolve(query, tool="no")), [], "whole names only")
     some = TicketQuery(run_ids=(f"{me}.0", f"{me}.unknown", f"{me}.3"), limit=1)
-    expect(await _open_tickets(store, some), expected[:2], "of some runs")
+    expect(await _open_tickets(store, some), run_ids[:2], "of some runs")
     expect(await _open_tickets(store, TicketQuery(run_ids=())), [], "of no run")
     (line,) = (await store.tickets(TicketQuery(run_ids=(f"{me}.1",)))).tickets
     expect((line.info.run_id, line.ticket.arguments), (f"{me}.1", {"sum": 12}), "a line has the whole ticket")
@@ -351,10 +351,10 @@ async def the_backlog_counts_runs_threads_and_open_tickets(store: Store, _: Repo
     early = -60 * 24 * 365 * 40  # older than the tickets of other scenarios
     await _ask(first, 1, early)
     await _ask(third, 1, early + 1)
-    asked = await store.backlog()
-    expect((asked.threads - before.threads, asked.tickets - before.tickets), (2, 2), "threads and tickets")
-    expect(asked.oldest_ticket, NOW + timedelta(minutes=early), "the time of the oldest")
-    expect(asked.runs, (await store.summaries((), counts=True)).counts, "runs by status")
+    backlog = await store.backlog()
+    expect((backlog.threads - before.threads, backlog.tickets - before.tickets), (2, 2), "threads and tickets")
+    expect(backlog.oldest_ticket, NOW + timedelta(minutes=early), "the time of the oldest")
+    expect(backlog.runs, (await store.summaries((), counts=True)).counts, "runs by status")
     await _answer(first, 1, early + 2)
     expect((await store.backlog()).oldest_ticket, NOW + timedelta(minutes=early + 1), "the next one is the oldest")
     await _end(third, TerminationKind.CANCELLED, at=NOW)

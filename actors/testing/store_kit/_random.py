@@ -286,8 +286,8 @@ class _Pair:
             lines, wanted_lines = [await _listed(store, query) for store in self.stores]
             expect(lines, wanted_lines, f"the pages of {query}")
         of_mine = TicketQuery(agent=self.me, limit=_PAGE)
-        asked, wanted_asked = [await _open_tickets(store, of_mine) for store in self.stores]
-        expect(asked, wanted_asked, "the pages of open tickets")
+        tickets, wanted_tickets = [await _open_tickets(store, of_mine) for store in self.stores]
+        expect(tickets, wanted_tickets, "the pages of open tickets")
         for index in range(len(self.handles)):
             self.at = index
             page, model = [await store.summaries(list(self.runs)) for store in self.stores]

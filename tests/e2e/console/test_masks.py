@@ -34,9 +34,7 @@ def test_a_mask_that_an_edit_leaves_keeps_its_value(console: Console, server: Se
     warning = card(page).locator(".card-edit .card-warn")
     for mask in ("[redacted]", "[home]", "[workspace]"):
         expect(warning).to_contain_text(mask, use_inner_text=True)
-    expect(warning).to_contain_text(
-        "A value that you leave unchanged keeps the hidden text", use_inner_text=True
-    )
+    expect(warning).to_contain_text("A value that you leave unchanged keeps the hidden text", use_inner_text=True)
     page.get_by_role("button", name="Switch to Chinese").click()
     expect(warning).to_contain_text("保持原样的值会保留其真实内容", use_inner_text=True)
     page.get_by_role("button", name="切换到英文").click()

@@ -25,7 +25,7 @@ def ended(console: Console) -> None:
 
 
 def test_the_start_page_says_what_waits_what_failed_and_how_much_was_done(
-    consoles: Callable[..., Console], place: Server
+    place: Server, consoles: Callable[..., Console]
 ) -> None:
     console = consoles(place).open()
     page = console.page
@@ -49,7 +49,7 @@ def test_the_start_page_says_what_waits_what_failed_and_how_much_was_done(
 
 
 def test_a_link_reproduces_a_list_and_a_saved_filter_comes_back(
-    consoles: Callable[..., Console], place: Server
+    place: Server, consoles: Callable[..., Console]
 ) -> None:
     console = consoles(place)
     page = console.page
@@ -73,7 +73,7 @@ def test_a_link_reproduces_a_list_and_a_saved_filter_comes_back(
 
 
 def test_runs_are_found_by_their_tool_their_outcome_and_what_they_said(
-    consoles: Callable[..., Console], place: Server
+    place: Server, consoles: Callable[..., Console]
 ) -> None:
     console = consoles(place).open()
     page = console.page
@@ -89,7 +89,7 @@ def test_runs_are_found_by_their_tool_their_outcome_and_what_they_said(
     expect(page.locator("#runs a")).to_contain_text("zeppelin")
 
 
-def test_on_a_phone_the_start_page_is_a_page(consoles: Callable[..., Console], place: Server) -> None:
+def test_on_a_phone_the_start_page_is_a_page(place: Server, consoles: Callable[..., Console]) -> None:
     phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
     console = consoles(place, **phone).open()
     page = console.page

@@ -27,7 +27,8 @@ def test_always_lets_the_next_call_pass_until_the_rule_is_revoked(console: Conso
     page = console.page
     card = page.locator(".card:not(.is-settled)")
     card.get_by_role("button", name="Always…").click()
-    expect(card.get_by_label("Where does this apply?").locator("option")).to_have_text(["this conversation", "this run"])
+    options = card.get_by_label("Where does this apply?").locator("option")
+    expect(options).to_have_text(["this conversation", "this run"])
     expect(card.get_by_label("What may run without asking?")).to_be_focused()
     shot(console, "always")
     console.press("Escape")

@@ -96,6 +96,7 @@ def test_a_head_is_held_to_the_rules_of_the_gateways_own_connections(fields, cod
     [
         (("127.0.0.1", 8000), "localhost:8000", True),
         (("127.0.0.1", 8000), "evil.example:8000", False),
+        (("localhost", None), "localhost", True),  # of a client in the same process
         (("127.0.0.1", 8000), "runs.example", True),  # of a proxy on this machine, and on the list
         (("::1", 8000), "[::1]:8000", True),
         (("203.0.113.5", 443), "evil.example", False),

@@ -64,7 +64,10 @@ EXAMPLES = {
     "watch": {
         "id": "i",
         "status": "waiting",
+        "outcome": "failed",
+        "code": "model_error",
         "agent": "a",
+        "tool": "t",
         "thread": "h",
         "prefix": "run_",
         "by": "b",

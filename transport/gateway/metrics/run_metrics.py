@@ -29,7 +29,7 @@ _STAMP_BYTES: Final = 24
 _DECIDED: Final = ("approved", "denied")
 
 
-class _Payload(msgspec.Struct, frozen=True, rename="camel"):
+class _MeasuredPayload(msgspec.Struct, frozen=True, rename="camel"):
     termination: str = ""
     code: str | None = None
     active_seconds: float = 0.0
@@ -43,14 +43,14 @@ class _Payload(msgspec.Struct, frozen=True, rename="camel"):
     resolution: str = ""
 
 
-class _Event(msgspec.Struct, frozen=True, rename="camel"):
+class _MeasuredEvent(msgspec.Struct, frozen=True, rename="camel"):
     run_id: str
     timestamp: str
-    payload: _Payload
+    payload: _MeasuredPayload
     agent_id: str | None = None
 
 
-_decode = msgspec.json.Decoder(_Event).decode
+_decode = msgspec.json.Decoder(_MeasuredEvent).decode
 _OUTCOMES: Final = {"run.completed": "completed", "run.failed": "failed", "run.cancelled": "cancelled"}
 
 
@@ -62,7 +62,7 @@ class RunMetrics:
         self._end: Callable[[], None] | None = None
         self._opened = OrderedDict[tuple[str, str], datetime]()
         self._unknown = deque[tuple[str, str, str, datetime]](maxlen=MOST_UNKNOWN)
-        self._counts: Mapping[str, Callable[[_Event], None]] = {
+        self._counts: Mapping[str, Callable[[_MeasuredEvent], None]] = {
             "run.created": self._started,
             **dict.fromkeys(_OUTCOMES, self._ended),
             "run.inference.completed": self._answered,
@@ -117,13 +117,13 @@ class RunMetrics:
 
     # --- one method for each event -----------------------------------------------------------------------------------
 
-    def _agent(self, event: _Event) -> str:
+    def _agent(self, event: _MeasuredEvent) -> str:
         return self._metrics.bounded("agent", event.agent_id or "")
 
-    def _started(self, event: _Event) -> None:
+    def _started(self, event: _MeasuredEvent) -> None:
         self._metrics.count("greenroom_runs_started_total", self._agent(event))
 
-    def _ended(self, event: _Event) -> None:
+    def _ended(self, event: _MeasuredEvent) -> None:
         metrics, agent, payload = self._metrics, self._agent(event), event.payload
         outcome = "stopped" if payload.termination == "stopped" else _OUTCOMES[self._type]
         metrics.count("greenroom_runs_finished_total", agent, outcome)
@@ -132,21 +132,21 @@ class RunMetrics:
             code = metrics.bounded("code", payload.code or "unknown")
             metrics.count("greenroom_run_failures_total", agent, code)
 
-    def _answered(self, event: _Event) -> None:
+    def _answered(self, event: _MeasuredEvent) -> None:
         model = self._metrics.bounded("model", event.payload.model or "unknown")
         self._metrics.observe("greenroom_model_request_seconds", model, value=event.payload.duration_ms / 1000)
         self._tokens(model, event.payload.usage)
 
-    def _retried(self, event: _Event) -> None:
+    def _retried(self, event: _MeasuredEvent) -> None:
         code = self._metrics.bounded("code", event.payload.code or "unknown")
         self._metrics.count("greenroom_model_retries_total", self._agent(event), code)
         self._tokens("unknown", event.payload.usage)
 
-    def _cut(self, event: _Event) -> None:
+    def _cut(self, event: _MeasuredEvent) -> None:
         self._metrics.count("greenroom_model_requests_cut_total", self._agent(event))
         self._tokens("unknown", event.payload.usage)
 
-    def _spent(self, event: _Event) -> None:
+    def _spent(self, event: _MeasuredEvent) -> None:
         self._tokens("unknown", event.payload.usage)
 
     def _tokens(self, model: str, usage: Usage | None) -> None:
@@ -157,22 +157,22 @@ class RunMetrics:
             if count:  # `stored` may be UNSET, which is false
                 self._metrics.count("greenroom_model_tokens_total", model, kind, amount=count)
 
-    def _called(self, event: _Event) -> None:
+    def _called(self, event: _MeasuredEvent) -> None:
         tool = self._metrics.bounded("tool", event.payload.tool)
         self._metrics.count("greenroom_tool_calls_total", tool, event.payload.status)
         self._metrics.observe("greenroom_tool_call_seconds", tool, value=event.payload.duration_ms / 1000)
 
-    def _task(self, event: _Event) -> None:
+    def _task(self, event: _MeasuredEvent) -> None:
         tool = self._metrics.bounded("tool", event.payload.tool)
         self._metrics.count("greenroom_background_tasks_total", tool, event.payload.status)
 
-    def _asked(self, event: _Event) -> None:
+    def _asked(self, event: _MeasuredEvent) -> None:
         self._metrics.count("greenroom_tickets_opened_total", event.payload.reason or "")
         self._opened[event.run_id, event.payload.ticket_id] = datetime.fromisoformat(event.timestamp)
         if len(self._opened) > MOST_TICKETS:
             self._opened.popitem(last=False)
 
-    def _resolved(self, event: _Event) -> None:
+    def _resolved(self, event: _MeasuredEvent) -> None:
         payload = event.payload
         self._metrics.count("greenroom_tickets_resolved_total", payload.resolution)
         opened_at = self._opened.pop((event.run_id, payload.ticket_id), None)

@@ -38,7 +38,7 @@ async def test_a_client_knows_where_it_is_and_as_whom(gateway: FakeGateway) -> N
     async with client_of(gateway) as client:
         assert (client.principal, client.epoch, client.state) == ("operator", "first", ConnectionState(connected=True))
         assert client.url == f"http://127.0.0.1:{gateway.port}"
-        assert repr(client) == f"<Client of <Link to http://127.0.0.1:{gateway.port}: connected>>"
+        assert repr(client) == f"<Client of <ClientLink to http://127.0.0.1:{gateway.port}: connected>>"
 
 
 async def test_the_consoles_url_is_enough(gateway: FakeGateway) -> None:

@@ -8,7 +8,7 @@ import trio
 
 import greenroom as gr
 from greenroom.transport.client import ClientClosed, LogReset, NotAllowed, RequestRefused
-from greenroom.transport.client.event_buffer import MOST_BYTES, MOST_EVENTS
+from greenroom.transport.client.unread_events import MOST_BYTES, MOST_EVENTS
 
 from ....support.fake_gateway import FakeGateway, event
 from .kit import all_of, client_of, some

@@ -11,9 +11,9 @@ import greenroom as gr
 from greenroom.transport.client.close_reasons import ConnectionLost
 from greenroom.transport.client.endpoint import Endpoint
 from greenroom.transport.client.errors import NotAGateway, NotReachable
-from greenroom.transport.client.event_buffer import EventBuffer
-from greenroom.transport.client.link import Link
+from greenroom.transport.client.link import ClientLink
 from greenroom.transport.client.timing import ConnectionTiming
+from greenroom.transport.client.unread_events import UnreadEvents
 
 from ....support.fake_gateway import event
 
@@ -41,15 +41,15 @@ class Peer:
         return self.say(TextMessage(data=frame if isinstance(frame, str) else json.dumps(frame)))
 
 
-def new_link() -> Link:
-    return Link(Endpoint(host="h", port=1), token="t", program="test/1", pace=PACE, poke=lambda: None)
+def new_link() -> ClientLink:
+    return ClientLink(Endpoint(host="h", port=1), token="t", program="test/1", pace=PACE, poke=lambda: None)
 
 
-def drain(link: Link, now: float = 0.0) -> bytes:
+def drain(link: ClientLink, now: float = 0.0) -> bytes:
     return b"".join(iter(lambda: link.send(now), b""))
 
 
-def welcomed(link: Link, now: float = 0.0) -> Peer:
+def welcomed(link: ClientLink, now: float = 0.0) -> Peer:
     """Begin a connection of the link, up to the welcome."""
     peer = Peer()
     link.begin(now)
@@ -77,7 +77,7 @@ def test_a_connection_that_is_cut_at_any_byte_is_followed_by_one_that_gives_the_
     cut, length = 0, 1
     while cut < length:
         link = new_link()
-        buffer = EventBuffer("r", after=0, epoch=None, on_reset="raise", poke=link.poke)
+        buffer = UnreadEvents("r", after=0, epoch=None, on_reset="raise", poke=link.poke)
         link.runs.join("r", buffer)
         link.begin(0.0)
         first = Peer()
@@ -101,7 +101,7 @@ def test_a_connection_that_is_cut_at_any_byte_is_followed_by_one_that_gives_the_
         cut += 7
 
 
-def _until_end(buffer: EventBuffer) -> Iterator[gr.Event]:
+def _until_end(buffer: UnreadEvents) -> Iterator[gr.Event]:
     for _ in range(3):
         one = buffer.read()
         assert one is not None

@@ -1,4 +1,4 @@
-"""`EventBuffer`: the events of a run that its reader has not read yet, bounded, with a cursor. Pure."""
+"""`UnreadEvents`: the events of a run that its reader has not read yet, bounded, with a cursor. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_BYTES: Final = 4 * 1024 * 1024
 OnReset = Literal["raise", "continue"]
 
 
-class EventBuffer:
+class UnreadEvents:
     """The unread events of one reader of a run.
 
     Attributes:
