@@ -18,6 +18,7 @@ _SYNONYMS: Final = {
     "functions": "tools",
     "max_turns": "stop",
     "max_iterations": "stop",
+    "max_tokens": "settings",
     "model_settings": "settings",
     "name": "key",
     "prompt": "instructions",
@@ -27,6 +28,7 @@ _SYNONYMS: Final = {
     "retries": "output_retries",
     "system_message": "instructions",
     "system_prompt": "instructions",
+    "temperature": "settings",
     "tool_use_behavior": "tool_use",
 }
 """Options of agents in the OpenAI Agents SDK, pydantic-ai and LangGraph, each with the option of this library."""
@@ -47,7 +49,7 @@ def unknown_option(call: str, option: str, known: Iterable[str], error: type[Usa
 
 
 def checks_fields(error: type[UsageError]) -> Callable[[C], C]:
-    """Make the constructor of a class raise `error` for a keyword that is not a field.
+    """Make the constructor of a class raise `error` for a keyword that is not a field, and for too many positions.
 
     A class of attrs with `init=False` gets the constructor that attrs makes for it.
     """
@@ -55,9 +57,15 @@ def checks_fields(error: type[UsageError]) -> Callable[[C], C]:
     def decorate(cls: C) -> C:
         create: Callable[..., None] = vars(cls).get("__attrs_init__") or vars(cls)["__init__"]
         known = keywords_of(create)
+        kinds = [parameter.kind for parameter in inspect.signature(create).parameters.values()]
+        positions = sum(kind is not inspect.Parameter.KEYWORD_ONLY for kind in kinds) - 1  # without self
 
         @functools.wraps(create)
         def init(self: object, *args: object, **fields: object) -> None:
+            if len(args) > positions:
+                named = ", ".join(known[:positions]) or "nothing"
+                way = f"give the others by name, of {', '.join(known)}"
+                raise error(f"{cls.__name__}() takes {named} by position and got {args[positions]!r:.100}, too; {way}")
             for field in fields:
                 if field not in known:
                     raise unknown_option(cls.__name__, field, known, error)

@@ -44,6 +44,7 @@ from .checks import (
     check_toolsets,
     check_use,
     instructs,
+    tool_name,
 )
 from .deps import misfit
 from .handoff import Handoff, handoff_of
@@ -321,8 +322,7 @@ class Agent(Generic[T_co, Deps]):
         put(self, "output_words", self._output.words)
         put(self, "_tools_by_name", {tool.name: tool for tool in (*self.tools, *self.handoffs, *self.builtin)})
         put(self, "tool_infos", tuple(tool.info for tool in self._tools_by_name.values()))
-        asks = bool(self.conditional or self.toolsets) or not isinstance(self.instructions, str)
-        put(self, "asks_each_step", asks)
+        put(self, "asks_each_step", bool(self.conditional or self.toolsets or not isinstance(self.instructions, str)))
         put(self, "spec", _spec(self, policies))
 
     def __repr__(self) -> str:
@@ -432,8 +432,8 @@ class Agent(Generic[T_co, Deps]):
         )
 
     def tool(self, name: str) -> Tool[..., object] | None:
-        """Return the tool with this name, or None."""
-        return self._tools_by_name.get(name)
+        """Return the tool with this name, or None. It is no decorator: AgentDefinitionError for a function."""
+        return self._tools_by_name.get(tool_name(f"agent {self.key!r}", name))
 
 
 def _unwinding(agent: Agent[Any]) -> float:

@@ -77,6 +77,13 @@ def check_settings(where: str, settings: object) -> None:
         raise _fault(where, f"settings={settings!r}: give plain JSON data ({error})") from error
 
 
+def tool_name(where: str, name: object) -> str:
+    """Return the name of a tool as it was given."""
+    if not isinstance(name, str):
+        raise _fault(where, f"tool({name!r:.100}): decorate with @gr.tool, and give tools=[...]")
+    return name
+
+
 def check_tools(where: str, tools: object, handoffs: Sequence[Handoff]) -> None:
     """Check the tools and handoffs, and that the tools that are built in have different names."""
     if not isinstance(tools, tuple):

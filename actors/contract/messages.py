@@ -40,6 +40,10 @@ class Usage(Value, frozen=True, kw_only=True, omit_defaults=False):  # events sh
     stored: int | msgspec.UnsetType = msgspec.UNSET
     incomplete: int | msgspec.UnsetType = msgspec.UNSET
 
+    def __repr__(self) -> str:
+        counts = {name: getattr(self, name) for name in self.__struct_fields__}
+        return f"Usage({', '.join(f'{name}={n}' for name, n in counts.items() if n is not msgspec.UNSET)})"
+
     def __add__(self, other: Usage) -> Usage:
         """Return the sum, field by field."""
         return Usage(

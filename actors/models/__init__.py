@@ -17,30 +17,19 @@ from greenroom.supervision.fields import did_you_mean
 from ..abc import Model
 from ..contract.codec import failure_text
 from ..errors import AgentDefinitionError
-from .presets import PRESETS, ROADS
+from .presets import PRESETS, ROADS, SYNONYMS
 
 ModelFactory = Callable[[str], Model]
 """(name of a model) -> the model; called once per runtime and name."""
 
 PROVIDERS: Final[Mapping[str, tuple[str, str]]] = {
+    "openai": ("openai", "OpenAIChat"),
     "openai-responses": ("openai", "OpenAIResponses"),
     "anthropic": ("anthropic", "Anthropic"),
     "gemini": ("gemini", "Gemini"),
     **dict.fromkeys(PRESETS, ("openai", "OpenAIChat")),
 }
 """Prefix of a model's name: module of this package, class. The prefixes of `OpenAIChat` are its presets."""
-
-
-SYNONYMS: Final = {
-    "claude": "anthropic",
-    "google": "gemini",
-    "google-gla": "gemini",
-    "grok": "xai",
-    "lmstudio": "openai",
-    "llamacpp": "openai",
-    "llama-cpp": "openai",
-}
-"""What other libraries and people call a provider; the last three are servers that speak OpenAI's format."""
 
 
 GROUP: Final = "greenroom.models"
@@ -66,7 +55,8 @@ def resolve_model(
     provider, colon, model = name.partition(":")
     if not (provider and colon and model):
         raise AgentDefinitionError(
-            f'model {name!r} is not of the form "provider:name", such as "openai:gpt-5-mini"; or pass a Model object'
+            f'model {name!r} is not of the form "provider:name"; {_in_form(name)}give a name such as'
+            ' "openai:gpt-5-mini", or a Model object'
         )
     if base_url is not None and (provider in providers or provider not in PROVIDERS):
         near = did_you_mean(provider, PROVIDERS, synonyms=SYNONYMS)
@@ -82,6 +72,18 @@ def resolve_model(
     if not isinstance(result.value, Model):
         raise AgentDefinitionError(f"provider {provider!r} returned {result.value!r:.100}, which is not a Model")
     return result.value
+
+
+def _in_form(name: str) -> str:
+    """Return the question after the right form of "ollama/qwen3" or "claude-sonnet-4-5"; "" if it is unclear."""
+    if name in PROVIDERS:
+        return f'did you mean "{name}:NAME"? '
+    for sign, keeps_prefix in (("/", False), ("-", True)):
+        word, _, rest = name.partition(sign)
+        provider = SYNONYMS.get(word, word)
+        if rest and provider in PROVIDERS:
+            return f'did you mean "{provider}:{name if keeps_prefix else rest:.100}"? '
+    return ""
 
 
 def _factory(provider: str, name: str, providers: Mapping[str, ModelFactory]) -> Callable[..., object]:
@@ -102,6 +104,6 @@ def _factory(provider: str, name: str, providers: Mapping[str, ModelFactory]) ->
     names = (*providers, *PROVIDERS, *points)
     near = did_you_mean(provider, names, synonyms=SYNONYMS)
     raise AgentDefinitionError(
-        f"no provider is installed for model {name!r}; {near}the providers are: {', '.join(names)}; or pass a Model"
-        " object"
+        f"no provider is installed for model {name!r}; {near}the providers are: {', '.join(names)}; another service"
+        " with the format of OpenAI is openai:NAME with a base URL; or pass a Model object"
     )

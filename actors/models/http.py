@@ -241,7 +241,8 @@ class HTTPModel(Model):
     @override
     def check(self, settings: JSONObject) -> str | None:
         """Return why no request can be made with these settings: no key, or a setting that the provider lacks."""
-        return self._missing or self._codec.check(settings)
+        fault = self._codec.check(settings)
+        return self._missing or (fault and f"model {self.name!r}: {fault}")
 
     @asynccontextmanager
     @override
@@ -312,6 +313,8 @@ class HTTPModel(Model):
         if data is not None:
             status = None if answer.status_code == 200 else answer.status_code
             report = self._codec.error(status, data)
+        if answer.status_code == 404 and not report.codes:  # no service of models says so little
+            report = attrs.evolve(report, message=f"{report.message}; is base_url {self.base_url} right?")
         raise provider_error(self.name, report, self._mask, headers=answer.headers)
 
     async def _read(self, answer: httpx.Response, reader: StreamReader) -> AsyncGenerator[ModelEvent, None]:

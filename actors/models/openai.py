@@ -16,7 +16,7 @@ from .codecs.openai_chat import OpenAIChatCodec
 from .codecs.openai_responses import OpenAIResponsesCodec
 from .codecs.variant import COMPATIBLE
 from .http import SILENCE, HTTPModel, base_url_of, default_url, key_of
-from .presets import PRESETS, Preset
+from .presets import PRESETS, SYNONYMS, Preset
 
 OPENAI: Final = PRESETS["openai"]
 
@@ -57,7 +57,7 @@ class OpenAIChat(HTTPModel):
     ) -> None:
         model = f"{preset}:{name}"
         if preset not in PRESETS:
-            near = did_you_mean(preset, PRESETS)
+            near = did_you_mean(preset, PRESETS, synonyms=SYNONYMS)
             raise AgentDefinitionError(f"model {model!r}: preset={preset!r}: {near}use one of {', '.join(PRESETS)}")
         if api_version is not None and preset != "azure":
             raise AgentDefinitionError(f"model {model!r}: api_version={api_version!r}: only the preset azure takes one")
@@ -67,7 +67,7 @@ class OpenAIChat(HTTPModel):
             place, path = azure_address(place, name, api_version or os.environ.get("OPENAI_API_VERSION", ""))
         is_own = not service.base_url or urlsplit(place).hostname == urlsplit(service.base_url).hostname
         variant = COMPATIBLE if preset == "openai" and not is_own else service.variant
-        if strict is not None:
+        if checked_strict(model, strict) is not None:
             variant = attrs.evolve(variant, strict="limits" if strict else "never")
         codec = OpenAIChatCodec(
             name,
@@ -120,6 +120,7 @@ class OpenAIResponses(HTTPModel):
         idle_timeout: float | None = SILENCE,
     ) -> None:
         model = f"openai-responses:{name}"
+        strict = checked_strict(model, strict)
         place = _address(model, base_url, OPENAI)
         is_own = urlsplit(place).hostname == urlsplit(OPENAI.base_url).hostname
         super().__init__(
@@ -150,6 +151,13 @@ def azure_address(place: str, deployment: str, api_version: str) -> tuple[str, s
         return f"{root}/openai/v1", "/chat/completions"
     query = urlencode({"api-version": api_version})
     return f"{root}/openai/deployments/{quote(deployment, safe='')}", f"/chat/completions?{query}"
+
+
+def checked_strict(model: str, strict: bool | None) -> bool | None:
+    """Return the option `strict` of a model; AgentDefinitionError for another value."""
+    if strict not in (None, True, False):
+        raise AgentDefinitionError(f"model {model!r}: strict={strict!r:.100}: give True, False or None")
+    return strict
 
 
 def missing_key(service: Preset, place: str) -> str:

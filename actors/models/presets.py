@@ -174,14 +174,27 @@ PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
 
 _BEDROCK: Final = (
     "Bedrock's own API signs its requests; ask its OpenAI-compatible address with a Bedrock API key:"
-    ' OpenAIChat("NAME", base_url="https://bedrock-runtime.REGION.amazonaws.com/openai/v1", api_key="..."),'
+    ' OpenAIChat("NAME", base_url="https://bedrock-runtime.REGION.amazonaws.com/openai/v1", api_key=...),'
     " or openai:NAME with that --base-url, or a gateway with such an address in front of it, such as LiteLLM"
 )
 _VERTEX: Final = (
     "Vertex AI takes tokens that expire; ask its OpenAI-compatible address:"
     ' OpenAIChat("google/NAME", base_url="https://LOCATION-aiplatform.googleapis.com/v1/projects/PROJECT/locations/'
-    'LOCATION/endpoints/openapi", api_key="TOKEN"), or openai:google/NAME with that --base-url, or a gateway in front'
+    'LOCATION/endpoints/openapi", api_key=...), or openai:google/NAME with that --base-url, or a gateway in front'
     " of it that renews the token, such as LiteLLM; gemini:NAME takes a key of Google AI Studio"
 )
 ROADS: Final[Mapping[str, str]] = MappingProxyType({"bedrock": _BEDROCK, "vertex": _VERTEX, "google-vertex": _VERTEX})
 """Prefixes of services that have another kind of key, and the way to them."""
+SYNONYMS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "claude": "anthropic",
+        "google": "gemini",
+        "google-gla": "gemini",
+        "gpt": "openai",
+        "grok": "xai",
+        "lmstudio": "openai",
+        "llamacpp": "openai",
+        "llama-cpp": "openai",
+    }
+)
+"""What other libraries and people call a provider; the last three are servers that speak OpenAI's format."""

@@ -7,9 +7,9 @@ commands, which a run without an owner finds in its inbox. Two addresses with on
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from typing import Final, Generic, Literal, TypeVar, overload
+from typing import Final, Generic, Literal, TypedDict, TypeVar, Unpack, overload
 
 import attrs
 import trio
@@ -34,7 +34,18 @@ from .reader import RunReader
 
 T_co = TypeVar("T_co", covariant=True)
 
-_DECIDE: Final = ("result", "edited_arguments", "reason", "decision_id", "by")
+
+class DecisionOptions(TypedDict, total=False):
+    """What goes with the id of a ticket or call; see `Decision`."""
+
+    result: object
+    edited_arguments: JSONObject | None
+    reason: str | None
+    decision_id: str | None
+    by: str | None
+
+
+_DECIDE: Final = tuple(DecisionOptions.__annotations__)
 
 
 @attrs.frozen(repr=False)
@@ -159,12 +170,8 @@ class Run(Generic[T_co]):
         action: ActionWord,
         /,
         *,
-        result: object = None,
-        edited_arguments: JSONObject | None = None,
-        reason: str | None = None,
-        decision_id: str | None = None,
-        by: str | None = None,
         remember: Always | None = None,
+        **options: Unpack[DecisionOptions],
     ) -> CommandResult: ...
     async def decide(
         self, target: object, action: object = None, /, *, remember: Always | None = None, **options: object
@@ -298,3 +305,13 @@ async def _decoded(follower: Follower) -> AsyncGenerator[Event, None]:
             except SchemaError as error:
                 raise StoreError(f"an event of run {follower.run_id} cannot be read: {error}") from error
             yield event
+
+
+def decided(by: str, target: object, action: object, options: Mapping[str, object]) -> Decision:
+    """Return the decision for `decide(target, action, **options)`; `by` decides, unless the decision names somebody.
+
+    Raises:
+        UsageError: the arguments are no decision.
+    """
+    decision = decision_of(target, action, options, _DECIDE)
+    return attrs.evolve(decision, decided_by=by) if decision.decided_by is None else decision

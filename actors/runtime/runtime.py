@@ -21,7 +21,7 @@ from ..abc import Model, Pruned, Store
 from ..agents.agent import Agent
 from ..agents.attachments import File, Image
 from ..agents.options import Deps
-from ..contract.decisions import CommandResult, Decision
+from ..contract.decisions import ActionWord, CommandResult, Decision
 from ..contract.envelope import Event
 from ..contract.lifecycle import RunStatus
 from ..contract.rows import RunInfo
@@ -44,7 +44,7 @@ from ..services.sanitize import given_text, name_of, run_id_of
 from .artifacts import with_artifacts
 from .commands import RunCommands
 from .evidence_of import read_log
-from .handle import Run, followed
+from .handle import DecisionOptions, Run, decided, followed
 from .listing import query_of
 from .parts import RuntimeParts
 from .queueing import AT_ONCE, OPTIONS, Queueing
@@ -406,11 +406,18 @@ class Runtime:
         """Follow a run's events to its end; see `Run.events`."""
         return followed(self.reader, run_id, after)
 
-    async def decide(self, run_id: str, decision: Decision, /, *, remember: Always | None = None) -> CommandResult:
+    async def decide(
+        self,
+        run_id: str,
+        target: Decision | str,
+        action: ActionWord | None = None,
+        /,
+        *,
+        remember: Always | None = None,
+        **options: Unpack[DecisionOptions],
+    ) -> CommandResult:
         """Decide a ticket or a call; see `Run.decide`."""
-        if isinstance(decision, Decision) and decision.decided_by is None:
-            decision = attrs.evolve(decision, decided_by=self.principal)
-        return await self.commands.decide(run_id, decision, remember=remember)
+        return await self.commands.decide(run_id, decided(self.principal, target, action, options), remember=remember)
 
     @checks_options
     async def cancel(

@@ -8,7 +8,7 @@ import pytest
 import greenroom as gr
 from greenroom.actors.models import PROVIDERS, resolve_model
 from greenroom.actors.models.presets import PRESETS, ROADS
-from greenroom.models import OpenAIChat
+from greenroom.models import OpenAIChat, OpenAIResponses
 from greenroom.testing import ScriptedModel, call, open_fault_server, reply, think
 
 from ..support.providers import KEY, MODELS, model_of
@@ -276,8 +276,14 @@ def test_an_unknown_prefix_lists_those_that_exist():
     for word, prefix in (("grok", "xai"), ("google", "gemini"), ("claude", "anthropic"), ("lmstudio", "openai")):
         with pytest.raises(gr.AgentDefinitionError, match=f"did you mean '{prefix}'"):
             resolve_model(f"{word}:small")
-    with pytest.raises(gr.AgentDefinitionError, match=r"did you mean 'groq'.* use one of openai, azure, deepseek"):
+    with pytest.raises(gr.AgentDefinitionError, match=r"did you mean 'xai'.* use one of openai, azure, deepseek"):
         OpenAIChat("small", preset="grok")
+
+
+@pytest.mark.parametrize("model", [OpenAIChat, OpenAIResponses])
+def test_the_strict_form_is_on_off_or_as_the_service_takes_it(model):
+    with pytest.raises(gr.AgentDefinitionError, match="strict='yes': give True, False or None"):
+        model("small", api_key=KEY, strict="yes")
 
 
 @pytest.mark.rule("M-18")

@@ -147,6 +147,15 @@ async def test_a_text_whose_stream_broke_is_continued_and_is_never_a_prefill(nam
 
 
 @each_provider
+async def test_a_place_without_such_a_service_is_named(name):
+    async with open_fault_server(FaultReply(status=404, body=b'{"detail": "Not Found"}')) as server:
+        model = model_of(name, server)
+        outcome = await gr.run(helper(model), "What is 40 + 2?")
+    assert isinstance(outcome, gr.Failed)
+    assert f"is base_url {model.base_url} right?" in outcome.message
+
+
+@each_provider
 @pytest.mark.parametrize("status", REFUSED)
 async def test_a_refusal_that_will_not_pass_fails_the_run_at_once(name, status):
     outcome, asked = await outcome_of(name, FaultReply(status=status, message="that is that"))

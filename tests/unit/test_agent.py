@@ -357,6 +357,24 @@ def test_a_model_by_name_is_kept_and_resolving_one_of_an_unknown_provider_names_
             resolve_model(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("ollama/qwen3", "ollama:qwen3"),
+        ("openrouter/openai/gpt-5", "openrouter:openai/gpt-5"),
+        ("claude-sonnet-4-5", "anthropic:claude-sonnet-4-5"),
+        ("gpt-5-mini", "openai:gpt-5-mini"),
+        ("groq", "groq:NAME"),
+    ],
+)
+def test_a_name_in_the_form_of_others_is_answered_with_its_form_here(name, meant):
+    with pytest.raises(AgentDefinitionError, match=f'did you mean "{meant}"'):
+        resolve_model(name)
+    with pytest.raises(AgentDefinitionError) as unclear:
+        resolve_model("qwen3")
+    assert "did you mean" not in str(unclear.value)
+
+
 @pytest.mark.slow
 def test_importing_agents_and_tools_loads_no_json_schema_library():
     code = "import sys, greenroom.actors.agents, greenroom.actors.testing; print('jsonschema' in sys.modules)"

@@ -401,6 +401,9 @@ MISSPELT = [
         lambda: gr.Agent("a", instrutions="Be kind."),
         "Agent() has no option 'instrutions'; did you mean instructions? it has",
     ),
+    (lambda: gr.Agent("a", temperature=0), "Agent() has no option 'temperature'; did you mean settings? it has"),
+    (lambda: gr.Agent("a", "openai:x"), "takes key by position and got 'openai:x', too; give the others by name, of"),
+    (lambda: gr.Agent("a").tool(_pay), "decorate with @gr.tool, and give tools=[...]"),
     (lambda: gr.Agent("a", execution="sequental"), "did you mean 'sequential'? use one of"),
     (lambda: gr.Agent("a", on_deny="continu"), "did you mean 'continue'? use one of"),
     (
@@ -454,6 +457,9 @@ async def test_so_is_what_is_wrong_in_a_call_of_a_runtime_or_a_run():
                 lambda: run.decide("c1", "resume", reson="x"),
                 "decide() has no option 'reson'; did you mean reason? it has",
             ),
+            (lambda: runtime.decide("r", "c1"), "action=None is not known"),
+            (lambda: runtime.decide("r", "c1", "resum"), "did you mean 'resume'?"),
+            (lambda: runtime.decide("r", "c1", "deny", reson="x"), "did you mean reason? it has"),
         ]
         for call, words in wrong:
             with pytest.raises(gr.UsageError) as caught:

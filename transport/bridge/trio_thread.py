@@ -24,7 +24,7 @@ from typing import Any, TypeVar, TypeVarTuple
 
 import trio
 
-from greenroom.actors.errors import RuntimeClosed
+from greenroom.actors.errors import RuntimeClosed, UsageError
 from greenroom.actors.host_loop import HOST_LOOP
 from greenroom.supervision import capture
 
@@ -172,9 +172,14 @@ async def open_trio_thread(name: str = "greenroom") -> AsyncIterator[TrioThread]
         name: The name of the thread.
 
     Raises:
+        UsageError: The caller is not a task of asyncio.
         BaseException: The block's own exception, bare.
     """
-    loop = asyncio.get_running_loop()
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        way = "write asyncio.run(main), or open the runtime with greenroom.open_runtime(...) in a program on trio"
+        raise UsageError(f"greenroom.aio is for programs on asyncio, and this is called in none; {way}") from None
     thread = TrioThread(AsyncioHost(loop))
     start, end = loop.create_future(), loop.create_future()
 

@@ -91,7 +91,8 @@ def find(args: argparse.Namespace) -> Owner:
     if owner.url is None:
         who = f"process {owner.pid}" if owner.pid else "a process"
         raise NoGateway(
-            f"{who} works on {database} and serves no gateway: answer in its terminal, or stop it and start "
+            f"{who} works on {database} and serves no gateway of its own: answer in its terminal; if its web"
+            " application has a gateway, give --url and --token; or stop it and start "
             f"`{paths.program()} serve FILE.py:AGENT --db {database}`"
         )
     token = _token(args)

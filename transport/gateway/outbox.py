@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
 import trio
@@ -20,8 +20,8 @@ from greenroom.supervision import Raised, acapture
 from .http import nothing
 
 Message = dict[str, Any]
-"""A message of ASGI."""
-Receive = Callable[[], Awaitable[Message]]
+"""A message of ASGI, as the gateway sends it."""
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[Message], Awaitable[None]]
 
 AHEAD: Final = 65_536

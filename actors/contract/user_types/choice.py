@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -48,7 +49,8 @@ def chosen_reader(kind: Any) -> PydanticType | None:
         reader = last_resort(kind)
         if reader is None:
             what = str(error).strip().splitlines()[-1]
-            raise TypeFault(f"{kind!r:.200} has no JSON form ({what}); {_FORMS}") from error
+            more = "" if find_spec("pydantic") else "; pydantic knows more types (pip install 'greenroom[pydantic]')"
+            raise TypeFault(f"{kind!r:.200} has no JSON form ({what}); {_FORMS}{more}") from error
     return reader
 
 

@@ -62,6 +62,10 @@ class AnthropicCodec(Codec):
 
     @override
     def check(self, settings: JSONObject) -> str | None:
+        sampling = next((name for name in settings if name in SAMPLING and name not in self.settings), None)
+        if sampling is not None:
+            way = f'leave it out, or ask with Anthropic(..., api_version="{SAMPLED}")'
+            return f"the newest version of the API has no {sampling!r}; {way}"
         fault = super().check(settings)
         if fault is not None:
             return fault

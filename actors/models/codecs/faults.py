@@ -55,6 +55,8 @@ CODES: Final[Mapping[str, ModelErrorKind]] = {
     "content_filter": "content_filtered",
 }
 """Codes and types that mean one thing."""
+GENERAL: Final = frozenset({"api_error", "server_error"})
+"""Codes that say no more than that something failed; compatible servers give them beside any status."""
 
 ENDINGS: Final[Mapping[str, ModelErrorKind]] = {
     "_spend_limit_exceeded": "quota_exceeded",
@@ -118,7 +120,7 @@ class ProviderError(ModelError):
 def kind_of(report: Reported) -> ModelErrorKind:
     """Classify a report."""
     for code in report.codes:
-        if code in CODES:
+        if code in CODES and not (code in GENERAL and report.status in STATUSES):
             return CODES[code]
         for ending, kind in ENDINGS.items():
             if code.endswith(ending):

@@ -121,8 +121,16 @@ async def test_a_run_continues_in_the_next_runtime(tmp_path: Path) -> None:
         waiting = await (await runtime.start(agent, "refund order 7", run_id="r1")).wait()
     assert isinstance(waiting, gr.Waiting)
     async with aio.open_runtime(tmp_path / "runs.db", agents=[agent]) as runtime:
-        await runtime.decide("r1", waiting.tickets[0].approve())
+        answer = await runtime.decide("r1", waiting.tickets[0].ticket_id, "approve", reason="checked", by="ann")
+        assert answer.status == "accepted"
+        assert (await runtime.decide("r1", waiting.tickets[0].approve())).status == "rejected"
         assert isinstance(await (await runtime.get("r1")).result(), gr.Completed)
+
+
+async def test_a_program_on_trio_is_told_which_runtime_is_its_own() -> None:
+    with pytest.raises(gr.UsageError, match=r"for programs on asyncio.*greenroom.open_runtime"):
+        async with aio.open_runtime():
+            pass
 
 
 @in_asyncio

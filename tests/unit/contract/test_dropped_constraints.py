@@ -194,6 +194,17 @@ def test_every_function_that_takes_types_names_the_extra_where_pydantic_is_missi
         define(kind)
 
 
+def test_a_type_that_msgspec_cannot_read_names_the_extra_where_pydantic_is_missing(monkeypatch: pytest.MonkeyPatch):
+    class Unknown: ...
+
+    with pytest.raises(UsageError) as present:
+        Suspend(response_schema=Unknown)
+    assert "greenroom[pydantic]" not in str(present.value)
+    monkeypatch.setitem(sys.modules, "pydantic", None)
+    with pytest.raises(UsageError, match=r"pydantic knows more types \(pip install 'greenroom\[pydantic\]'\)"):
+        Suspend(response_schema=Unknown)
+
+
 def test_a_default_that_pydantic_alone_reads_is_refused():
     async def pay(amount: int = pydantic.Field(ge=0)) -> None: ...
 

@@ -144,3 +144,5 @@ def test_a_count_that_is_unset_is_in_no_json():
     assert converter.structure(wire(kept), Usage) == kept
     assert (Usage() + kept).stored == (kept + Usage()).stored == 4
     assert (kept + kept + cut).stored == 8
+    assert repr(Usage(requests=1, input=2)) == "Usage(requests=1, input=2, output=0, cached=0, reasoning=0)"
+    assert repr(kept) == "Usage(requests=0, input=9, output=0, cached=0, reasoning=0, stored=4)"

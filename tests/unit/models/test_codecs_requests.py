@@ -424,7 +424,8 @@ def test_settings_of_the_other_formats_have_their_names_on_the_wire():
     older = AnthropicCodec("small", api_version="2023-06-01").encode(request(settings={**SETTINGS, "top_k": 3}))
     assert (older.body["temperature"], older.body["top_k"]) == (0, 3)
     assert older.headers["anthropic-version"] == "2023-06-01"
-    assert "there is no setting 'temperature'" in (AnthropicCodec("small").check(SETTINGS) or "")
+    fault = AnthropicCodec("small").check(SETTINGS) or ""
+    assert "has no 'temperature'; leave it out, or ask with Anthropic(..., api_version=\"2023-06-01\")" in fault
     config = body("gemini", settings={**SETTINGS, "top_k": 3, "seed": 7, "thinking": "low"})["generationConfig"]
     assert config == {
         "maxOutputTokens": 9,
