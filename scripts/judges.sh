@@ -20,6 +20,7 @@ programs=(
     "npm npm"
     "pgbouncer pgbouncer"
     "postgres postgresql"
+    "systemd-analyze systemd"
 )
 
 # Debian keeps the server of PostgreSQL out of PATH, one folder for each version; and /usr/sbin, for all but root.

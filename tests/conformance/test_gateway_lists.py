@@ -349,7 +349,7 @@ async def test_a_watch_that_can_not_be_is_refused_and_the_earlier_one_stays(fiel
         assert (refused["type"], refused["code"], refused["id"]) == ("gw.error", code, "w")
         await waiting(runtime, "r1")
         assert (await until(talk, lambda frame: frame["type"] == "gw.run"))[-1]["run"] == "r1"
-        for number in range(3):
+        for number in range(Limits().watches - 1):
             await talk.say("watch", id=f"more{number}")
         await talk.say("watch", id="one too many")
         error = (await until(talk, lambda frame: frame["type"] == "gw.error"))[-1]

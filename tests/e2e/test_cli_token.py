@@ -145,9 +145,9 @@ def test_a_name_that_the_file_has_not_is_refused(inside: Inside, tmp_path: Path)
 async def test_a_proxy_names_people_to_the_command(inside: Inside, tmp_path: Path) -> None:
     (tmp_path / "agents.py").write_text(AGENT)
     (tmp_path / "secret").write_text("the secret of the proxy\n")
-    proxy = ("--proxy-header", "X-Forwarded-Email", "--proxy-secret-file", "secret")
+    proxy = ("--proxy-header", "X-Forwarded-Email", "--proxy-secret", "secret")
     refused = await in_thread(inside, "serve", "agents.py", "--port", "0", *proxy[:2])
-    assert "give --proxy-header and --proxy-secret-file, or none of them" in refused.stderr
+    assert "give --proxy-header and --proxy-secret, or none of them" in refused.stderr
     refused = await in_thread(inside, "serve", "agents.py", "--port", "0", *proxy, "--proxy", "example.org")
     assert "proxies has 'example.org': give an address, or a network" in refused.stderr
     with Cli(tmp_path, tmp_path / "state").started("serve", "agents.py", "--port", "0", *proxy, "--json") as process:

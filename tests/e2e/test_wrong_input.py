@@ -198,7 +198,9 @@ async def test_a_url_that_is_no_text_is_a_usage_error():
 
 
 def test_another_event_loop_is_named_with_the_way_out():
-    with pytest.raises(gr.UsageError, match=r"write trio.run\(main\) in place of asyncio.run"):
+    with pytest.raises(
+        gr.UsageError, match=r"write trio.run\(main\), or, in a program on asyncio, open it with greenroom.aio"
+    ):
         gr.run(agent("done"), "hi").send(None)  # as any other loop does
 
 

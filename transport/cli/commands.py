@@ -356,7 +356,7 @@ COMMANDS: Final[Mapping[str, CommandLine]] = {
             "a file of tokens of people and programs, made by `greenroom token`; read again when it changes"),
         option("--proxy-header NAME",
             "a header in which a proxy names the person that it has signed in, such as X-Forwarded-Email"),
-        option("--proxy-secret-file FILE", "the secret that the proxy sends in X-Greenroom-Proxy"),
+        option("--proxy-secret FILE", "the secret that the proxy sends in X-Greenroom-Proxy"),
         option("--proxy ADDRESS...", "an address or network of the proxy (default: this machine)", default=[]),
         option("--host-name NAME...", "an accepted Host header, such as name:8765", default=[]),
         option("--origin URL...", "an accepted origin of pages of another host", default=[]),

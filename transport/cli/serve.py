@@ -108,13 +108,13 @@ def serve(args: argparse.Namespace) -> int:
 
 def _sign_ins(args: argparse.Namespace) -> tuple[SignIn, ...]:
     """Return the sign-ins of the options: people whom a proxy names, then a file of tokens."""
-    if (args.proxy_header is None) != (args.proxy_secret_file is None):
+    if (args.proxy_header is None) != (args.proxy_secret is None):
         way = "the header counts only with the secret of the proxy"
-        raise gr.UsageError(f"give --proxy-header and --proxy-secret-file, or none of them: {way}")
+        raise gr.UsageError(f"give --proxy-header and --proxy-secret, or none of them: {way}")
     people = []
     if args.proxy_header is not None:
         secret, proxies = (
-            tokens.read(args.proxy_secret_file, option="--proxy-secret-file"),
+            tokens.read(args.proxy_secret, option="--proxy-secret"),
             args.proxy or ["127.0.0.1", "::1"],
         )
         people.append(trusted_proxy(args.proxy_header, proxies=proxies, secret=secret))
@@ -228,7 +228,7 @@ def _words(args: argparse.Namespace, token_file: Path) -> list[str]:
         ("--token-file", [token_file]),
         ("--tokens", [] if args.tokens is None else [args.tokens]),
         ("--proxy-header", [] if args.proxy_header is None else [args.proxy_header]),
-        ("--proxy-secret-file", [] if args.proxy_secret_file is None else [args.proxy_secret_file]),
+        ("--proxy-secret", [] if args.proxy_secret is None else [args.proxy_secret]),
         ("--proxy", args.proxy),
         ("--host-name", args.host_name),
         ("--origin", args.origin),

@@ -93,7 +93,7 @@ def test_an_answer_that_was_cut_stays_and_says_so(console: Console, shown):
     cut = {"step": 1, "messageId": "m1", "usage": usage}
     shown("cut", [("run.message.delta", delta), ("run.inference.cut", cut), ("run.message.completed", completed)])
     expect(console.page.locator("main")).to_contain_text("Once upon a time", use_inner_text=True)
-    expect(console.page.locator(".gone-note")).to_have_text("Cut off: the run ended while the model wrote this")
+    expect(console.page.locator(".gone-note")).to_have_text("Cut off: the run ended before the model finished this")
 
 
 def test_cached_tokens_stand_beside_those_that_were_read(console: Console, shown):

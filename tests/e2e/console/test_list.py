@@ -171,7 +171,7 @@ def test_rows_say_what_is_asked_and_those_that_wait_longest_stand_first(console:
     assert "Stopped" in said(6)
     assert "Completed" not in said(6)
     assert "Queued" in said(5)
-    assert "Not worked on" in said(4)
+    assert "No process" in said(4)
     assert "Order 1" in said(1)
     expect(console.page.locator("#waiting")).to_have_text("4", use_inner_text=True)
     assert place.sent[0]["type"] == "hello"
