@@ -44,7 +44,7 @@ EACH = 1
 """Functions of a file that run on a pair which is the home of none."""
 FEW = 3
 """Scenes of a session that are played in real time."""
-SLOW, SLOW_WITH_JUDGES = 0.12, 0.4
+SLOW, SLOW_WITH_JUDGES = 0.15, 0.5
 """The parts of a file's slow tests that a session plays, on a desk and in the CI; of each file at least one test."""
 SHARES: Mapping[str, float] = {
     "tests/chaos/test_crash_everything.py::test_a_long_lived_task_crashes_under_load_and_no_run_ends_of_it": 0.3,
